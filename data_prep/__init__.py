@@ -1,0 +1,1 @@
+"""Builds, checks and generates records; the only writer of data sets."""

@@ -1,0 +1,1 @@
+"""Procedural pictures with exact annotations, deterministic in (seed, index)."""

@@ -1,0 +1,114 @@
+"""Typed configs from and to JSON, and their fields as command-line flags."""
+
+import dataclasses
+import difflib
+import json
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from facekp_jax.command import UsageError
+
+PREFIX = "config."
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as JSON-ready values."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(kind: Any, value: Any, path: str = "config") -> Any:
+    """JSON values as the typed config they came from.
+
+    Args:
+        kind: a dataclass, tuple[X, ...], a union of simple types, or a simple type.
+        value: dictionaries, lists, numbers, strings.
+        path: where the value stands, for messages.
+
+    Raises:
+        UsageError: if a field is unknown (the nearest one is named) or of another type.
+    """
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{path} is {value!r}; give an object with its fields")
+        hints = typing.get_type_hints(kind)
+        for name in value:
+            if name not in hints:
+                raise UsageError(_unknown(f"{path}.{name}", path, hints))
+        return kind(
+            **{
+                name: from_dict(hints[name], v, f"{path}.{name}")
+                for name, v in value.items()
+            }
+        )
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise UsageError(f"{path} is {value!r}; give a list in brackets")
+        item = typing.get_args(kind)[0]
+        return tuple(
+            from_dict(item, v, f"{path}[{number}]") for number, v in enumerate(value)
+        )
+    kinds = typing.get_args(kind) or (kind,)
+    if isinstance(value, bool) and bool not in kinds:
+        raise UsageError(f"{path} is {value!r}; it takes {_names(kinds)}")
+    if isinstance(value, kinds):
+        return value
+    if float in kinds and isinstance(value, int):
+        return float(value)
+    raise UsageError(f"{path} is {value!r}; it takes {_names(kinds)}")
+
+
+def override(config: Any, arguments: Mapping[str, str]) -> Any:
+    """A config with fields replaced, `{"optimizer.learning_rate": "3e-4"}`.
+
+    Raises:
+        UsageError: for an unknown field, naming the nearest, or a value that does not fit.
+    """
+    for path, text in arguments.items():
+        config = _override_one(config, path.split("."), text, PREFIX + path)
+    return config
+
+
+def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, value) of every field that the command line can set."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, value
+
+
+def _override_one(config, names, text, path):
+    name, *rest = names
+    hints = typing.get_type_hints(type(config))
+    if name not in hints:
+        at = path.rsplit(".", len(rest) + 1)[0]
+        raise UsageError(_unknown(f"--{path}", f"--{at}", hints))
+    if rest:
+        inner = getattr(config, name)
+        if not dataclasses.is_dataclass(inner):
+            raise UsageError(f"--{path}: {name} has no fields; set it as a whole")
+        value = _override_one(inner, rest, text, path)
+    else:
+        value = from_dict(hints[name], _parse(hints[name], text), f"--{path}")
+    return dataclasses.replace(config, **{name: value})
+
+
+def _parse(kind, text):
+    """JSON where it is JSON; a plain string where the field takes one."""
+    if kind is str:
+        return text
+    try:
+        return json.loads(text.lower() if kind is bool else text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _unknown(path, parent, hints):
+    near = difflib.get_close_matches(path.rsplit(".", 1)[-1], hints, 1, 0.0)
+    return f"unknown field {path}; the nearest is {parent}.{near[0]}"
+
+
+def _names(kinds):
+    return " or ".join("null" if k is type(None) else k.__name__ for k in kinds)

@@ -1,0 +1,112 @@
+"""Runs a trained experiment on a photo, or on every photo of a folder.
+
+python -m experiments.predict --workdir=DIR --input=PATH --output=DIR
+    [--face_detector=haar|whole|yunet:PATH]
+
+For each photo: `NAME.json`, `NAME.overlay.png`, and in the folder `NAME` the sub-images
+that the JSON names.
+"""
+
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+from tqdm import tqdm
+
+from experiments import PROCESS_START
+from experiments.experiment import Experiment, load_experiment, restore
+from facekp_jax import command, images
+from facekp_jax.training import data_mesh, make_predict_step, shard_batch
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the training.")
+_INPUT = flags.DEFINE_string("input", None, "A photo, or a folder of photos.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder to write to.")
+_FACE_DETECTOR = flags.DEFINE_string(
+    "face_detector", "", "haar, whole or yunet:PATH; default: that of the training."
+)
+
+
+def main(_: Mapping[str, str]) -> dict[str, Any]:
+    command.use_compilation_cache()
+    for flag in (_WORKDIR, _INPUT, _OUTPUT):
+        if flag.value is None:
+            raise command.UsageError(f"--{flag.name} is missing; give it a path")
+    paths = images.list_images(_INPUT.value)
+    workdir, output = pathlib.Path(_WORKDIR.value), pathlib.Path(_OUTPUT.value)
+    name, experiment = load_experiment(workdir)
+    detect = experiment.detector(_FACE_DETECTOR.value)
+    mesh = data_mesh()
+    state, step = restore(workdir, experiment, mesh)
+    predict = make_predict_step(experiment.model, experiment.decode)
+
+    def find(records):
+        """Results of each record; as many at once as there are devices."""
+        results = []
+        for first in range(0, len(records), mesh.size):
+            part = records[first : first + mesh.size]
+            samples = [experiment.sample(record, None) for record in part]
+            samples += samples[:1] * (mesh.size - len(part))
+            batch = {key: np.stack([s[key] for s in samples]) for key in samples[0]}
+            decoded = jax.device_get(predict(state, shard_batch(batch, mesh)))
+            for index, record in enumerate(part):
+                one = {key: value[index] for key, value in decoded.items()}
+                results.append(experiment.results(record, one))
+        return results
+
+    output.mkdir(parents=True, exist_ok=True)
+    counts = {
+        "photos": len(paths),
+        "unreadable": 0,
+        "without_instance": 0,
+        "instances": 0,
+    }
+    start = time.monotonic()
+    for path in tqdm(paths, unit="photo", desc="predict", disable=None):
+        try:
+            photo = images.read(path)
+        except ValueError as error:
+            if len(paths) == 1:
+                raise
+            print(f"skipped: {error}", file=sys.stderr)
+            counts["unreadable"] += 1
+            continue
+        records = list(detect(path.name, photo))
+        counts["instances"] += len(records)
+        counts["without_instance"] += not records
+        _write(output, path, photo, records, find(records), experiment)
+    if counts["unreadable"] == len(paths):
+        raise ValueError(f"{_INPUT.value}: none of its {len(paths)} photos can be read")
+    seconds = time.monotonic() - start
+    return {
+        "experiment": name,
+        "workdir": str(workdir),
+        "output": str(output),
+        "step": step,
+        "seconds": round(time.monotonic() - PROCESS_START, 1),
+        "images_per_second": round(len(paths) / seconds, 2),
+        "counts": counts,
+    }
+
+
+def _write(output, path, photo, records, results, experiment: Experiment):
+    # The whole file name: a.jpg and a.png are two photos.
+    stem = path.name
+    described, pictures = experiment.describe(photo, records, results)
+    for picture, pixels in pictures.items():
+        folder = output / stem
+        folder.mkdir(exist_ok=True)
+        (folder / picture).write_bytes(images.encode_png(pixels))
+    text = json.dumps({"photo": path.name} | described, allow_nan=False)
+    (output / f"{stem}.json").write_text(text + "\n")
+    drawn = experiment.draw(photo, records, results)
+    (output / f"{stem}.overlay.png").write_bytes(images.encode_png(drawn))
+
+
+if __name__ == "__main__":
+    command.run(main)

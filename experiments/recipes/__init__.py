@@ -1,0 +1,1 @@
+"""One module for each experiment: a typed `Config` and `build(config, data)`."""

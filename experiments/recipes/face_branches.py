@@ -1,0 +1,264 @@
+"""Skin regions of a face, one prediction branch for each kind, to the exact pixels.
+
+python -m experiments.train --exp=face_branches
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from data_prep.synthetic.faces import SyntheticFaces
+from experiments.experiment import Experiment
+from facekp_jax import face_crops, faces, masks
+from facekp_jax.drawing import overlay
+from facekp_jax.losses import face_branches as losses
+from facekp_jax.metrics.detection import DetectionMetrics
+from facekp_jax.models.face_branches import FaceBranches
+from facekp_jax.pixels import ColourRule, naive_regions, sub_image
+from facekp_jax.records import LesionImage, LesionImages, Region
+
+MARGIN = 0.1
+VALIDATION_SEED = 1_000_003  # far from any seed that a training is given
+
+
+@dataclasses.dataclass(frozen=True)
+class Branch:
+    """One kind of target region and how its own pixels stand out from the skin."""
+
+    name: str
+    rule: ColourRule = ColourRule("L", "darker", minimum=4.0)
+
+
+# Of the embedded data set, and of any other set's branches with these names.
+KNOWN_BRANCHES = (
+    Branch("acne", ColourRule("a", "brighter", minimum=4.0)),
+    Branch("spot", ColourRule("L", "darker", minimum=4.0)),
+    Branch("mole", ColourRule("L", "darker", minimum=8.0)),
+    Branch("wrinkle", ColourRule("L", "darker", minimum=4.0)),
+    Branch("dark_circle", ColourRule("L", "darker", minimum=4.0)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """AdamW; the rate rises linearly, then falls to zero along a cosine."""
+
+    learning_rate: float = 2e-3
+    warmup_steps: int = 30
+    weight_decay: float = 1e-3
+    clip_norm: float = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Of the losses; first and second are each branch's own."""
+
+    proposals: float = 1.0
+    first: float = 1.0
+    second: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    steps: int = 300
+    seed: int = 0
+    batch_size: int = 16
+    log_every: int = 10
+    checkpoint_every: int = 100
+    train_faces: int = 4000  # of the embedded data set
+    val_faces: int = 200
+    branches: tuple[Branch, ...] = ()  # empty: those of the data set
+    face_detector: str = ""  # empty: that of the data set
+    max_boxes: int = 0  # of a branch in a photo; 0: the most that the data set has
+    crop_side: int = 192  # pixels, a multiple of 32
+    margin: float | None = None  # around the face, of its longer side; None: MARGIN, or
+    # nothing where the whole picture is the face
+    mask_samples: int = 4  # masks trained for each branch and image
+    true_candidates: int = 16  # shaken true boxes that join the proposals in training
+    features: int = 48  # channels of the pyramid
+    candidates: int = 48  # proposals that go into every branch
+    detections: int = 12  # of a branch in an image
+    anchor_sizes: tuple[float, ...] = (14.0, 28.0, 56.0)  # pixels, at strides 4, 8, 16
+    min_score: float = 0.05  # of detections that metrics look at
+    score: float = 0.5  # from which a region is shown and its pixels are found
+    optimizer: Optimizer = Optimizer()
+    weights: Weights = Weights()
+
+
+def build(config: Config, data: str | None) -> Experiment:
+    config, source = _with_data(config, data)
+    names = tuple(branch.name for branch in config.branches)
+    rules = {branch.name: branch.rule for branch in config.branches}
+    side, margin = config.crop_side, config.margin
+    if side % 32:
+        raise ValueError(f"crop_side is {side}; the pyramid needs a multiple of 32")
+
+    def sample(record: LesionImage, rng: np.random.Generator | None) -> dict[str, Any]:
+        if rng is None:
+            matrix = face_crops.face_matrix(record, side, margin)
+            return {"image": face_crops.cut(record, matrix, side)}
+        matrix = face_crops.augmented_matrix(record, side, margin, rng)
+        image = face_crops.cut(record, matrix, side, rng)
+        known = face_crops.truth(
+            record,
+            matrix,
+            side,
+            names,
+            config.max_boxes,
+            config.mask_samples,
+            config.true_candidates,
+            rng,
+        )
+        return {"name": np.array(record.name), "image": image} | known
+
+    def results(record: LesionImage, found: Mapping[str, np.ndarray]) -> list[Region]:
+        matrix = face_crops.face_matrix(record, side, margin)
+        return face_crops.found_regions(
+            record, found, matrix, rules, config.min_score, config.score
+        )
+
+    def naive(record: LesionImage) -> list[Region]:
+        height, width = record.image.shape[:2]
+        face = np.array([0, 0, width, height]) if record.face is None else record.face
+        return [
+            region
+            for name, rule in rules.items()
+            for region in naive_regions(record.image, face, rule, name)
+        ]
+
+    def shown(regions: Sequence[Region]) -> list[Region]:
+        return [region for region in regions if region.score >= config.score]
+
+    def detector(specification: str):
+        find = faces.detector(specification or config.face_detector)
+
+        def detect(name: str, photo: np.ndarray) -> list[LesionImage]:
+            return [LesionImage(name, photo, (), names, face) for face in find(photo)]
+
+        return detect
+
+    def draw(photo: np.ndarray, records, found) -> np.ndarray:
+        regions = [region for of_face in found for region in shown(of_face)]
+        boxes = [record.face for record in records if record.face is not None]
+        return overlay(photo, regions, branches=names, faces=boxes)
+
+    def describe(photo: np.ndarray, records, found) -> tuple[dict, dict]:
+        return _describe(photo, records, [shown(regions) for regions in found], names)
+
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0,
+        config.optimizer.learning_rate,
+        min(config.optimizer.warmup_steps, config.steps),
+        config.steps + 1,
+    )
+    return Experiment(
+        config=config,
+        source=source,
+        sample=sample,
+        model=FaceBranches(
+            names,
+            features=config.features,
+            candidates=config.candidates,
+            detections=config.detections,
+            anchor_sizes=config.anchor_sizes,
+        ),
+        schedule=schedule,
+        optimizer=optax.chain(
+            optax.clip_by_global_norm(config.optimizer.clip_norm),
+            optax.adamw(schedule, weight_decay=config.optimizer.weight_decay),
+        ),
+        targets=losses.targets,
+        losses=losses.terms(
+            names,
+            proposal_weight=config.weights.proposals,
+            first_weight=config.weights.first,
+            second_weight=config.weights.second,
+        ),
+        decode=decode,
+        results=results,
+        metrics=lambda: DetectionMetrics(names, score_threshold=config.score),
+        naive=naive,
+        detector=detector,
+        draw=draw,
+        describe=describe,
+    )
+
+
+def decode(outputs: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """Regions found in each face image, fixed shapes, in its own pixels."""
+    return {
+        "boxes": outputs["boxes"],
+        "scores": outputs["scores"],
+        "valid": outputs["valid"],
+        "masks": jax.nn.sigmoid(outputs["mask_logits"]),
+    }
+
+
+def _with_data(config, data):
+    """The config with what the data set decides, and the data set's splits."""
+    if data is None:
+
+        def source(split):
+            if split == "train":
+                return SyntheticFaces(config.train_faces, config.seed)
+            return SyntheticFaces(
+                config.val_faces, VALIDATION_SEED, partly_labelled=False
+            )
+
+        train, detector, most = source("train"), "haar", 8
+    else:
+
+        def source(split):
+            return LesionImages(data, split)
+
+        train = source("train")
+        detector, most = train.face_detector, max(train.max_regions.values())
+    known = {branch.name: branch for branch in KNOWN_BRANCHES}
+    detector = config.face_detector or detector
+    margin = 0.0 if detector == "whole" else MARGIN
+    resolved = dataclasses.replace(
+        config,
+        branches=config.branches
+        or tuple(known.get(name, Branch(name)) for name in train.branches),
+        face_detector=detector,
+        margin=margin if config.margin is None else config.margin,
+        max_boxes=config.max_boxes or max(most, 1),
+    )
+    return resolved, source
+
+
+def _describe(photo, records, found, names):
+    height, width = photo.shape[:2]
+    pictures = {}
+    described = []
+    for number, (record, regions) in enumerate(zip(records, found, strict=True)):
+        by_branch = {name: [] for name in names}
+        for region in regions:
+            here = by_branch[region.branch]
+            picture = f"face{number}_{region.branch}{len(here)}.png"
+            pictures[picture] = sub_image(photo, region.mask)
+            here.append(_region(region, height, width) | {"sub_image": picture})
+        described.append({"box": _numbers(record.face), "branches": by_branch})
+    return {"width": width, "height": height, "faces": described}, pictures
+
+
+def _region(region, height, width):
+    rows, columns = np.nonzero(region.pixels.pixels)
+    positions = np.stack([columns + region.pixels.x, rows + region.pixels.y], axis=-1)
+    return {
+        "score": round(region.score, 4),
+        "box": _numbers(region.box),
+        "mask": masks.to_rle(region.mask, height, width),
+        "mask_area": int(region.mask.pixels.sum()),
+        "pixel_count": len(positions),
+        # Columns and rows of whole pixels; the centre of (x, y) is at (x + .5, y + .5).
+        "pixels": positions.tolist(),
+    }
+
+
+def _numbers(values):
+    return [round(float(value), 2) for value in values]

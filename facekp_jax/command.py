@@ -1,0 +1,92 @@
+"""How every command reads its flags, and how it ends.
+
+Exit status: 0 done, 1 a run that failed, 2 wrong usage; one line says what and the cure.
+"""
+
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cv2
+import jax
+from absl import app, flags, logging
+
+CONFIG = "--config."
+
+
+class UsageError(ValueError):
+    """Wrong usage: the message names the thing, its value and the cure, in one line."""
+
+
+def run(
+    main: Callable[[dict[str, str]], Mapping[str, Any] | None], configures: bool = False
+) -> None:
+    """Parses the command line, runs `main`, prints its result and exits.
+
+    A ValueError or an OSError is a run that failed for a reason that its message names;
+    any other exception is a mistake of the program and keeps its traceback.
+
+    Args:
+        main: is given the `--config.FIELD=VALUE` arguments, FIELD -> VALUE; what it
+            returns becomes one line of JSON, the last on stdout.
+        configures: whether the command takes such arguments.
+    """
+
+    def parse(argv):
+        try:
+            overrides = [a for a in argv[1:] if configures and a.startswith(CONFIG)]
+            surplus = flags.FLAGS([a for a in argv if a not in overrides])[1:]
+            if surplus:
+                raise UsageError(
+                    f"{surplus[0]!r} is no flag; settings are given as --name=value"
+                )
+            return [argv[0], *overrides]
+        except (flags.Error, UsageError) as error:
+            _end(2, error)
+
+    def guarded(argv):
+        # Libraries report at length what the one line below says.
+        logging.set_verbosity(logging.ERROR)
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+        try:
+            result = main(_overrides(argv[1:]))
+        except UsageError as error:
+            _end(2, error)
+        except (ValueError, OSError) as error:
+            _end(1, error)
+        except KeyboardInterrupt:
+            _end(1, "stopped by the keyboard")
+        if result is not None:
+            print(json.dumps(result, allow_nan=False), flush=True)
+
+    app.run(guarded, flags_parser=parse)
+
+
+def use_compilation_cache() -> None:
+    """Keeps compiled programs in the user's cache folder, small ones too.
+
+    `JAX_COMPILATION_CACHE_DIR` names another folder.
+    """
+    if jax.config.jax_compilation_cache_dir is None:
+        root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        folder = pathlib.Path(root) / "facekp_jax" / "xla"
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def _overrides(arguments):
+    overrides = {}
+    for argument in arguments:
+        name, found, value = argument.removeprefix(CONFIG).partition("=")
+        if not found:
+            raise UsageError(f"{argument} has no value; write {argument}=VALUE")
+        overrides[name] = value
+    return overrides
+
+
+def _end(status, error):
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,14 @@
+"""Elementwise losses and the terms that an experiment is trained on."""
+
+from facekp_jax.losses.detection import dice, giou, sigmoid_focal
+from facekp_jax.losses.terms import Term, check_same_shape, masked_mean, weighted_sum
+
+__all__ = [
+    "Term",
+    "check_same_shape",
+    "dice",
+    "giou",
+    "masked_mean",
+    "sigmoid_focal",
+    "weighted_sum",
+]

@@ -1,0 +1,164 @@
+"""What `FaceBranches` is trained on, branch by branch.
+
+An image says which branches it was labelled for. Where a branch is unknown, nothing of
+the image reaches that branch: no positive, no negative, no normaliser.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from facekp_jax import anchors, boxes
+from facekp_jax.losses.detection import dice, giou, sigmoid_focal
+from facekp_jax.losses.terms import Term
+
+ANCHOR_POSITIVE, ANCHOR_NEGATIVE = 0.5, 0.4  # IoU with a true box
+CANDIDATE_POSITIVE = 0.5  # IoU; below it a candidate box is a negative
+
+
+def targets(
+    outputs: Mapping[str, Any], batch: Mapping[str, Any]
+) -> dict[str, jax.Array]:
+    """Matches anchors and candidate boxes to each branch's true boxes.
+
+    Args:
+        outputs: of `FaceBranches` in training.
+        batch: `boxes` [B, S, G, 4], `valid` and `crowd` bool [B, S, G], `labelled`
+            bool [B, S], besides what the model reads.
+
+    Returns:
+        The batch, and for anchors (`anchor_`) and candidate boxes (`candidate_`):
+        `label` [B, S, N] (1 region, 0 none, -1 left out) and `index` [B, S, N] of the
+        true box.
+    """
+
+    def match_all(found, found_valid, **limits):  # [B, N, 4], [B, N]
+        def one(found, found_valid, truth, valid, crowd, labelled):
+            index, label = anchors.match(found, truth, valid, crowd, **limits)
+            return index, jnp.where(labelled & found_valid, label, -1)
+
+        over_branches = jax.vmap(one, in_axes=(None, None, 0, 0, 0, 0))
+        return jax.vmap(over_branches)(
+            found,
+            found_valid,
+            batch["boxes"],
+            batch["valid"],
+            batch["crowd"],
+            batch["labelled"],
+        )
+
+    grid = outputs["anchors"]
+    size = batch["image"].shape[0]
+    anchor_index, anchor_label = match_all(
+        jnp.broadcast_to(grid, (size, *grid.shape)),
+        jnp.ones((size, grid.shape[0]), bool),
+        positive=ANCHOR_POSITIVE,
+        negative=ANCHOR_NEGATIVE,
+        force_best=True,
+    )
+    candidate_index, candidate_label = match_all(
+        outputs["candidates"],
+        outputs["candidates_valid"],
+        positive=CANDIDATE_POSITIVE,
+        negative=CANDIDATE_POSITIVE,
+        force_best=False,
+    )
+    return dict(batch) | {
+        "anchor_index": anchor_index,
+        "anchor_label": anchor_label,
+        "candidate_index": candidate_index,
+        "candidate_label": candidate_label,
+    }
+
+
+def terms(
+    branches: tuple[str, ...],
+    *,
+    proposal_weight: float = 1.0,
+    first_weight: float = 1.0,
+    second_weight: float = 1.0,
+) -> tuple[Term, ...]:
+    """Proposal loss, and each branch's first-class and second-class loss."""
+    result = []
+    for number, name in enumerate(branches):
+
+        def of_branch(function, number=number):
+            return lambda outputs, batch: function(outputs, batch, number)
+
+        for term, function, weight in (
+            ("proposals", objectness, proposal_weight / len(branches)),
+            ("proposals", anchor_boxes, proposal_weight / len(branches)),
+            (f"{name}/first", scores, first_weight),
+            (f"{name}/first", refined_boxes, first_weight),
+            (f"{name}/second", mask_pixels, second_weight),
+            (f"{name}/second", mask_overlap, second_weight),
+        ):
+            result.append(Term(term, of_branch(function), weight))
+    return tuple(result)
+
+
+def objectness(outputs, batch, branch):
+    """Focal loss of the anchors, for each image per true anchor: [B]."""
+    logits = outputs["proposal_logits"][..., branch]
+    label = batch["anchor_label"][:, branch]
+    loss = sigmoid_focal(logits, (label == 1).astype(logits.dtype))
+    positives = jnp.sum(label == 1, axis=-1)
+    values = jnp.sum(jnp.where(label >= 0, loss, 0.0), axis=-1)
+    return values / jnp.maximum(positives, 1), batch["labelled"][:, branch]
+
+
+def anchor_boxes(outputs, batch, branch):
+    """GIoU of the moved anchors that match a region: [B, N]."""
+    return _box_loss(
+        outputs["proposal_deltas"][..., branch, :],
+        outputs["anchors"],
+        batch["boxes"][:, branch],
+        batch["anchor_index"][:, branch],
+        batch["anchor_label"][:, branch],
+    )
+
+
+def scores(outputs, batch, branch):
+    """Is there a region of this kind in the candidate box? Cross-entropy: [B, R]."""
+    logits = outputs["score_logits"][..., branch]
+    label = batch["candidate_label"][:, branch]
+    loss = optax.sigmoid_binary_cross_entropy(logits, (label == 1).astype(logits.dtype))
+    return loss, label >= 0
+
+
+def refined_boxes(outputs, batch, branch):
+    """GIoU of the refined candidate boxes that hold a region: [B, R]."""
+    return _box_loss(
+        outputs["deltas"][..., branch, :],
+        outputs["candidates"],
+        batch["boxes"][:, branch],
+        batch["candidate_index"][:, branch],
+        batch["candidate_label"][:, branch],
+    )
+
+
+def mask_pixels(outputs, batch, branch):
+    """Cross-entropy of the mask's cells, [B, M, 28, 28]."""
+    logits, coverage, valid = _masks(outputs, batch, branch)
+    loss = optax.sigmoid_binary_cross_entropy(logits, coverage)
+    return loss, valid[..., None, None]
+
+
+def mask_overlap(outputs, batch, branch):
+    """Dice loss of the masks, [B, M]."""
+    logits, coverage, valid = _masks(outputs, batch, branch)
+    return dice(logits, coverage), valid
+
+
+def _box_loss(deltas, start, truth, index, label):
+    moved = boxes.decode(deltas, start)
+    target = jnp.take_along_axis(truth, index[..., None], axis=1)
+    return giou(moved, target), label == 1
+
+
+def _masks(outputs, batch, branch):
+    coverage = batch["mask_targets"][:, branch].astype(jnp.float32) / 255.0
+    return outputs["mask_logits"][:, branch], coverage, batch["mask_valid"][:, branch]

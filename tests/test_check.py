@@ -1,0 +1,123 @@
+import json
+import pathlib
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+
+from data_prep import check
+from facekp_jax import images, records
+from facekp_jax.records import LesionImage, Region
+
+
+def texture(seed, height=90, width=120):
+    noise = np.random.default_rng(seed).integers(0, 256, (9, 12), np.uint8)
+    grey = cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
+    return cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB)
+
+
+def write(directory, split, pictures, *, box=(10, 20, 40, 50), labelled=("acne",)):
+    def photos():
+        for name, image in pictures.items():
+            region = Region("acne", np.float32(box))
+            face = np.float32([0, 0, image.shape[1], image.shape[0]])
+            photo = LesionImage(name, image, (region,), labelled, face)
+            yield photo, images.encode_png(image)
+
+    records.write(directory, split, photos(), branches=("acne",), face_detector="whole")
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "data_prep.check", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_fingerprints_survive_size_brightness_and_compression():
+    original = texture(0, 180, 240)
+    small = cv2.resize(original, (120, 90), interpolation=cv2.INTER_AREA)
+    darker = (small * 0.8).astype(np.uint8)
+    jpeg = cv2.imencode(".jpg", darker, [cv2.IMWRITE_JPEG_QUALITY, 60])[1].tobytes()
+    hashes = {
+        "train": np.array([check.fingerprint(texture(s)) for s in (1, 2)]),
+        "val": np.array([check.fingerprint(images.decode(jpeg))]),
+        "test": np.array([check.fingerprint(i) for i in (texture(3), original)]),
+    }
+    names = {"train": ["a", "b"], "val": ["copy"], "test": ["c", "original"]}
+    assert check.duplicates(names, hashes) == [("val/copy", "test/original")]
+
+
+def test_duplicates_inside_a_split_and_empty_splits_are_no_pairs():
+    bits = np.zeros((2, 256), bool)
+    names = {"train": ["a", "b"], "val": []}
+    assert check.duplicates(names, {"train": bits, "val": bits[:0]}) == []
+
+
+def test_command_line_on_a_good_data_set(tmp_path):
+    write(tmp_path, "train", {"a.png": texture(1), "b.png": texture(2)})
+    write(tmp_path, "val", {"c.png": texture(3, 120, 90)})
+    sheet = tmp_path / "my sheet.png"
+    done = run(tmp_path, f"--contact_sheet={sheet}")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (summary["faults"], summary["near_duplicates"]) == (0, 0)
+    assert summary["splits"]["train"]["branches"] == {"acne": 2}
+    drawn = images.read(sheet)
+    # Three tiles beside each other, each with a picture and not only background.
+    assert drawn.shape == (320, 960, 3)
+    for tile in np.split(drawn, 3, axis=1):
+        assert tile[100:220, 100:220].std() > 10
+
+
+def test_command_line_reports_duplicates_and_faults(tmp_path):
+    write(tmp_path, "train", {"a.png": texture(1)}, box=(100, 50, 130, 60))
+    write(tmp_path, "val", {"copy.png": texture(1, 180, 240)}, labelled=())
+    done = run(tmp_path)
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (summary["faults"], summary["near_duplicates"]) == (2, 1)
+    assert "train/a.png = val/copy.png" in done.stdout
+    assert "is not in the photo of 120x90" in done.stdout
+    assert "not labelled for acne" in done.stdout
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "box", [(1, 1, 1, 5), (5, 5, 2, 9), (np.nan, 1, 5, 5), (-1, 1, 5, 5)]
+)
+def test_boxes_that_do_not_fit_are_faults(tmp_path, box):
+    write(tmp_path, "train", {"a.png": texture(1)}, box=box)
+    faults = []
+    check.read_split(records.LesionImages(tmp_path, "train"), faults)
+    assert len(faults) == 1 and "is not in the photo" in faults[0]
+
+
+def test_a_damaged_file_is_a_fault(tmp_path):
+    write(tmp_path, "train", {f"{i}.png": texture(i) for i in range(3)})
+    (path,) = pathlib.Path(tmp_path / "train").glob("*.array_record*")
+    data = bytearray(path.read_bytes())
+    pixels = data.find(b"IDAT") + 1000  # of the first photo
+    data[pixels : pixels + 64] = bytes(64)
+    path.write_bytes(data)
+    done = run(tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "train, photo 0: Corrupted" in done.stdout
+    assert json.loads(done.stdout.splitlines()[-1])["faults"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "name one data set"),
+        (["nowhere"], "nowhere: no such folder"),
+        (["nowhere", "--contact_sheet=x.doc"], "x.doc: end in .bmp"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert message in line
