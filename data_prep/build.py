@@ -7,18 +7,17 @@ A second call with another --split adds it to the same data set.
 
 import collections
 import dataclasses
-import json
 import pathlib
-import sys
 import time
+from collections.abc import Mapping
+from typing import Any
 
-import cv2
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 from tqdm import tqdm
 
 from data_prep.readers import Tally, coco
-from facekp_jax import faces, records
+from facekp_jax import command, datasets, faces
 
 READERS = {"coco": coco}
 
@@ -46,15 +45,15 @@ _STRICT = flags.DEFINE_bool("strict", False, "stop at the first fault in the inp
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "replace a split of this name")
 
 
-def main(argv):
+def main(_: Mapping[str, str]) -> dict[str, Any]:
     started = time.monotonic()
     tally = Tally(strict=_STRICT.value)
     try:
-        detect, reading = _prepare(argv, tally)
+        detect, reading = _prepare(tally)
     except ValueError as error:
-        raise app.UsageError(str(error)) from error
+        raise command.UsageError(str(error)) from error
     found = collections.Counter()
-    records.write(
+    datasets.write(
         _OUTPUT.value,
         _SPLIT.value,
         _with_faces(reading, detect, found),
@@ -63,14 +62,14 @@ def main(argv):
         apply_exif=_APPLY_EXIF.value,
         overwrite=_OVERWRITE.value,
     )
-    written = records.LesionImages(_OUTPUT.value, _SPLIT.value)
+    written = datasets.LesionImages(_OUTPUT.value, _SPLIT.value)
     counts = written.counts[_SPLIT.value]
     print(tally.table())
     print(f"photos without a region (true negatives): {found['empty']:,}")
     print(f"photos without a face found (whole picture taken): {found['no_face']:,}")
     for branch, number in counts["branches"].items():
         print(f"branch {branch}: {number:,} regions")
-    summary = {
+    return {
         "experiment": None,
         "output": _OUTPUT.value,
         "split": _SPLIT.value,
@@ -82,43 +81,9 @@ def main(argv):
         },
         "seconds": round(time.monotonic() - started, 3),
     }
-    print(json.dumps(summary))
 
 
-def run(command):
-    """Runs `command(argv)` with flags: exit 0 done, 1 failed, 2 wrong usage.
-
-    The user's own mistakes (ValueError, OSError, app.UsageError) end in one line.
-    """
-
-    def parse(argv):
-        try:
-            return flags.FLAGS(argv)
-        except flags.Error as error:
-            _end(2, error)
-
-    def guarded(argv):
-        # TFDS and OpenCV report at length what the one line below says.
-        logging.set_verbosity(logging.ERROR)
-        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-        try:
-            command(argv)
-        except app.UsageError as error:
-            _end(2, error)
-        except (ValueError, OSError) as error:
-            _end(1, error)
-
-    app.run(guarded, flags_parser=parse)
-
-
-def _end(status, error):
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-    sys.exit(status)
-
-
-def _prepare(argv, tally):
-    if argv[1:]:
-        raise ValueError(f"{argv[1]!r}: settings are given as --name=value")
+def _prepare(tally):
     for name in ("input", "output"):
         if not flags.FLAGS[name].value:
             raise ValueError(f"--{name}=DIR is missing")
@@ -127,7 +92,7 @@ def _prepare(argv, tally):
     if _SOURCE.value not in READERS:
         raise ValueError(f"--source={_SOURCE.value}: use one of {', '.join(READERS)}")
     detect = faces.detector(_FACE_DETECTOR.value)
-    records.check_writable(
+    datasets.check_writable(
         _OUTPUT.value,
         _SPLIT.value,
         _FACE_DETECTOR.value,
@@ -158,4 +123,4 @@ def _with_faces(reading, detect, found):
 
 
 if __name__ == "__main__":
-    run(main)
+    command.run(main)

@@ -7,17 +7,16 @@ and pictures that are (nearly) the same in two splits.
 """
 
 import itertools
-import json
 import pathlib
-import sys
+from collections.abc import Mapping
+from typing import Any
 
 import cv2
 import numpy as np
-from absl import app, flags
+from absl import flags
 from tqdm import tqdm
 
-from data_prep.build import run
-from facekp_jax import drawing, images, records
+from facekp_jax import command, datasets, drawing, images
 
 _CONTACT_SHEET = flags.DEFINE_string(
     "contact_sheet", None, "picture file to draw annotated photos into"
@@ -30,22 +29,21 @@ _TILE = 320  # pixels
 _NAMES_SHOWN = 5
 
 
-def main(argv):
-    if len(argv) != 2:
-        raise app.UsageError("name one data set: python -m data_prep.check DIR")
-    directory = pathlib.Path(argv[1])
+def main(_: Mapping[str, str], directory: str) -> dict[str, Any]:
     sheet = _CONTACT_SHEET.value
     if sheet and pathlib.Path(sheet).suffix.lower() not in images.SUFFIXES:
-        raise app.UsageError(
+        raise command.UsageError(
             f"--contact_sheet={sheet}: end in {', '.join(images.SUFFIXES)}"
         )
     try:
         sources = {
-            split: records.LesionImages(directory, split, decode=images.decode_strictly)
-            for split in records.splits(directory)
+            split: datasets.LesionImages(
+                directory, split, decode=images.decode_strictly
+            )
+            for split in datasets.splits(directory)
         }
     except ValueError as error:
-        raise app.UsageError(str(error)) from error
+        raise command.UsageError(str(error)) from error
     faults, names, hashes = [], {}, {}
     for split, source in sources.items():
         names[split], hashes[split] = read_split(source, faults)
@@ -69,14 +67,16 @@ def main(argv):
             raise ValueError(f"--contact_sheet={sheet}: cannot write there")
         print(f"contact sheet: {sheet}")
     summary = {
-        "directory": str(directory),
+        "directory": directory,
         "splits": {split: source.counts[split] for split, source in sources.items()},
         "faults": len(faults),
         "near_duplicates": len(pairs),
     }
-    print(json.dumps(summary))
     if faults:
-        sys.exit(1)
+        raise command.Failed(
+            f"{directory}: faults found: {len(faults):,}, as above", summary
+        )
+    return summary
 
 
 def duplicates(names, hashes):
@@ -170,4 +170,4 @@ def _fits(box, height, width):
 
 
 if __name__ == "__main__":
-    run(main)
+    command.run(main, positional=["DIR"])

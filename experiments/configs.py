@@ -26,7 +26,8 @@ def from_dict(kind: Any, value: Any, path: str = "config") -> Any:
         path: where the value stands, for messages.
 
     Raises:
-        UsageError: if a field is unknown (the nearest one is named) or of another type.
+        UsageError: if a field is unknown (the nearest one is named), missing, of
+            another type, or refused by its dataclass.
     """
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, Mapping):
@@ -34,13 +35,18 @@ def from_dict(kind: Any, value: Any, path: str = "config") -> Any:
         hints = typing.get_type_hints(kind)
         for name in value:
             if name not in hints:
-                raise UsageError(_unknown(f"{path}.{name}", path, hints))
-        return kind(
-            **{
-                name: from_dict(hints[name], v, f"{path}.{name}")
-                for name, v in value.items()
-            }
-        )
+                raise UsageError(_unknown(f"{path}.{name}", name, path, hints))
+        fields = {
+            name: from_dict(hints[name], v, f"{path}.{name}")
+            for name, v in value.items()
+        }
+        missing = [name for name in _required(kind) if name not in fields]
+        if missing:
+            raise UsageError(f"{path} is {value!r}; it lacks {', '.join(missing)}")
+        try:
+            return kind(**fields)
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}") from None
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
             raise UsageError(f"{path} is {value!r}; give a list in brackets")
@@ -62,7 +68,8 @@ def override(config: Any, arguments: Mapping[str, str]) -> Any:
     """A config with fields replaced, `{"optimizer.learning_rate": "3e-4"}`.
 
     Raises:
-        UsageError: for an unknown field, naming the nearest, or a value that does not fit.
+        UsageError: for an unknown field, naming the nearest, or a value that does not
+            fit.
     """
     for path, text in arguments.items():
         config = _override_one(config, path.split("."), text, PREFIX + path)
@@ -84,7 +91,7 @@ def _override_one(config, names, text, path):
     hints = typing.get_type_hints(type(config))
     if name not in hints:
         at = path.rsplit(".", len(rest) + 1)[0]
-        raise UsageError(_unknown(f"--{path}", f"--{at}", hints))
+        raise UsageError(_unknown(f"--{path}", name, f"--{at}", hints))
     if rest:
         inner = getattr(config, name)
         if not dataclasses.is_dataclass(inner):
@@ -105,8 +112,18 @@ def _parse(kind, text):
         return text
 
 
-def _unknown(path, parent, hints):
-    near = difflib.get_close_matches(path.rsplit(".", 1)[-1], hints, 1, 0.0)
+def _required(kind):
+    """Names of the fields without a default."""
+    nothing = dataclasses.MISSING
+    return [
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is nothing and field.default_factory is nothing
+    ]
+
+
+def _unknown(path, name, parent, hints):
+    near = difflib.get_close_matches(name, hints, 1, 0.0)
     return f"unknown field {path}; the nearest is {parent}.{near[0]}"
 
 

@@ -1,13 +1,14 @@
 """How every command reads its flags, and how it ends.
 
-Exit status: 0 done, 1 a run that failed, 2 wrong usage; one line says what and the cure.
+Exit status: 0 done, 1 a run that failed, 2 wrong usage. One line says what failed and
+the cure.
 """
 
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cv2
@@ -21,8 +22,18 @@ class UsageError(ValueError):
     """Wrong usage: the message names the thing, its value and the cure, in one line."""
 
 
+class Failed(Exception):
+    """A run that failed but has a result: a message in one line, and the result."""
+
+    def __init__(self, message: str, result: Mapping[str, Any]):
+        super().__init__(message)
+        self.result = result
+
+
 def run(
-    main: Callable[[dict[str, str]], Mapping[str, Any] | None], configures: bool = False
+    main: Callable[..., Mapping[str, Any] | None],
+    configures: bool = False,
+    positional: Sequence[str] = (),
 ) -> None:
     """Parses the command line, runs `main`, prints its result and exits.
 
@@ -30,20 +41,25 @@ def run(
     any other exception is a mistake of the program and keeps its traceback.
 
     Args:
-        main: is given the `--config.FIELD=VALUE` arguments, FIELD -> VALUE; what it
-            returns becomes one line of JSON, the last on stdout.
-        configures: whether the command takes such arguments.
+        main: is given the `--config.FIELD=VALUE` arguments, FIELD -> VALUE, and the
+            positional ones; what it returns becomes one line of JSON, the last on
+            stdout.
+        configures: whether the command takes `--config.` arguments.
+        positional: names of the arguments that every call must give without a flag.
     """
 
     def parse(argv):
         try:
             overrides = [a for a in argv[1:] if configures and a.startswith(CONFIG)]
-            surplus = flags.FLAGS([a for a in argv if a not in overrides])[1:]
+            values = flags.FLAGS([a for a in argv if a not in overrides])[1:]
+            surplus, missing = values[len(positional) :], positional[len(values) :]
             if surplus:
                 raise UsageError(
                     f"{surplus[0]!r} is no flag; settings are given as --name=value"
                 )
-            return [argv[0], *overrides]
+            if missing:
+                raise UsageError(f"{missing[0]} is missing; give it after the command")
+            return [argv[0], *values, *overrides]
         except (flags.Error, UsageError) as error:
             _end(2, error)
 
@@ -51,8 +67,11 @@ def run(
         # Libraries report at length what the one line below says.
         logging.set_verbosity(logging.ERROR)
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+        first, failure = 1 + len(positional), None
         try:
-            result = main(_overrides(argv[1:]))
+            result = main(_overrides(argv[first:]), *argv[1:first])
+        except Failed as error:
+            result, failure = error.result, error
         except UsageError as error:
             _end(2, error)
         except (ValueError, OSError) as error:
@@ -61,6 +80,8 @@ def run(
             _end(1, "stopped by the keyboard")
         if result is not None:
             print(json.dumps(result, allow_nan=False), flush=True)
+        if failure:
+            _end(1, failure)
 
     app.run(guarded, flags_parser=parse)
 

@@ -31,13 +31,14 @@ def training_batches(
     """
     if not len(source):
         raise ValueError("the training split holds no record; build it with records")
+    # Endless, so without a remainder: to count one would overflow.
     batches = (
         grain.MapDataset.source(source)
         .seed(seed)
         .shuffle()
         .repeat()
         .random_map(sample)
-        .batch(batch_size)
+        .batch(batch_size, drop_remainder=True)
     )
     options = grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=2 * THREADS)
     return iter(batches[first_step:].to_iter_dataset(options))

@@ -74,8 +74,8 @@ def test_match_takes_the_best_of_several():
 def test_match_forces_all_of_a_tie():
     # A region inside several anchors overlaps each by the ratio of the areas, but for
     # the last bits, which depend on where the anchor stands.
-    corner = np.random.default_rng(2).uniform(96, 104, (50, 2))
-    holding = np.concatenate([corner, corner + 10], axis=1)
+    corner = np.random.default_rng(2).uniform(97, 104, (50, 2))
+    holding = np.concatenate([corner, corner + 9.7], axis=1)
     found = np.concatenate([holding, [[105, 100, 115, 110], [10, 0, 910, 900]]])
     truth = np.array([[104.2, 104.1, 105.4, 105.9]])
     overlap = boxes.iou(found.astype(np.float32), truth.astype(np.float32))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data_prep import check
-from facekp_jax import images, records
+from facekp_jax import datasets, images
 from facekp_jax.records import LesionImage, Region
 
 
@@ -26,7 +26,9 @@ def write(directory, split, pictures, *, box=(10, 20, 40, 50), labelled=("acne",
             photo = LesionImage(name, image, (region,), labelled, face)
             yield photo, images.encode_png(image)
 
-    records.write(directory, split, photos(), branches=("acne",), face_detector="whole")
+    datasets.write(
+        directory, split, photos(), branches=("acne",), face_detector="whole"
+    )
 
 
 def run(*arguments):
@@ -83,6 +85,9 @@ def test_command_line_reports_duplicates_and_faults(tmp_path):
     assert "is not in the photo of 120x90" in done.stdout
     assert "not labelled for acne" in done.stdout
     assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        f"error: {tmp_path}: faults found: 2"
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_command_line_reports_duplicates_and_faults(tmp_path):
 def test_boxes_that_do_not_fit_are_faults(tmp_path, box):
     write(tmp_path, "train", {"a.png": texture(1)}, box=box)
     faults = []
-    check.read_split(records.LesionImages(tmp_path, "train"), faults)
+    check.read_split(datasets.LesionImages(tmp_path, "train"), faults)
     assert len(faults) == 1 and "is not in the photo" in faults[0]
 
 
@@ -111,7 +116,7 @@ def test_a_damaged_file_is_a_fault(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], "name one data set"),
+        ([], "DIR is missing; give it"),
         (["nowhere"], "nowhere: no such folder"),
         (["nowhere", "--contact_sheet=x.doc"], "x.doc: end in .bmp"),
     ],

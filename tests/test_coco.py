@@ -9,7 +9,7 @@ import pytest
 from faster_coco_eval.core import mask as coco_mask
 
 from data_prep.readers import Damaged, Tally, coco
-from facekp_jax import masks, records
+from facekp_jax import datasets, masks
 
 CATEGORIES = [
     {"id": 0, "name": "Dark circle", "supercategory": "eye"},
@@ -353,7 +353,7 @@ def test_command_line_builds_two_splits_and_counts(tmp_path):
         },
     }
     assert "not a picture, or a damaged one (b.png)" in done.stdout
-    source = records.LesionImages(tmp_path / "out", "train")
+    source = datasets.LesionImages(tmp_path / "out", "train")
     assert source.splits == ("train", "val")
     np.testing.assert_array_equal(source[0].face, [0, 0, 30, 20])
 
@@ -371,7 +371,7 @@ def test_command_line_without_a_face(tmp_path):
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout.splitlines()[-1])["counts"]
     assert counts["photos_without_face"] == counts["photos_without_regions"] == 1
-    face = records.LesionImages(tmp_path / "out", "train")[0].face
+    face = datasets.LesionImages(tmp_path / "out", "train")[0].face
     np.testing.assert_array_equal(face, [0, 0, 30, 20])
 
 
@@ -383,7 +383,7 @@ def test_command_line_without_a_face(tmp_path):
         (["--input=nowhere", "--output=x"], "--input=nowhere: no such folder"),
         (["--input=.", "--output=x", "--source=abc"], "--source=abc: use one of coco"),
         (["--input=.", "--output=x", "--face_detector=abc"], "'abc'"),
-        (["here"], "'here': settings are given as --name=value"),
+        (["here"], "'here' is no flag; settings are given as --name=value"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(arguments, message):

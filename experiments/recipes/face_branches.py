@@ -14,12 +14,14 @@ import optax
 from data_prep.synthetic.faces import SyntheticFaces
 from experiments.experiment import Experiment
 from facekp_jax import face_crops, faces, masks
+from facekp_jax.datasets import LesionImages
 from facekp_jax.drawing import overlay
 from facekp_jax.losses import face_branches as losses
 from facekp_jax.metrics.detection import DetectionMetrics
+from facekp_jax.models.backbones import SmallBackbone
 from facekp_jax.models.face_branches import FaceBranches
 from facekp_jax.pixels import ColourRule, naive_regions, sub_image
-from facekp_jax.records import LesionImage, LesionImages, Region
+from facekp_jax.records import LesionImage, Region
 
 MARGIN = 0.1
 VALIDATION_SEED = 1_000_003  # far from any seed that a training is given
@@ -41,6 +43,14 @@ KNOWN_BRANCHES = (
     Branch("wrinkle", ColourRule("L", "darker", minimum=4.0)),
     Branch("dark_circle", ColourRule("L", "darker", minimum=4.0)),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    """The small residual network, at strides 4, 8, 16 and 32."""
+
+    features: tuple[int, ...] = (32, 64, 96, 128)  # channels
+    blocks: tuple[int, ...] = (1, 2, 2, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +89,14 @@ class Config:
     # nothing where the whole picture is the face
     mask_samples: int = 4  # masks trained for each branch and image
     true_candidates: int = 16  # shaken true boxes that join the proposals in training
+    backbone: Backbone = Backbone()
     features: int = 48  # channels of the pyramid
+    box_features: int = 96
+    mask_features: int = 32
     candidates: int = 48  # proposals that go into every branch
     detections: int = 12  # of a branch in an image
     anchor_sizes: tuple[float, ...] = (14.0, 28.0, 56.0)  # pixels, at strides 4, 8, 16
+    anchor_ratios: tuple[float, ...] = (0.3, 1.0, 2.5)  # height / width
     min_score: float = 0.05  # of detections that metrics look at
     score: float = 0.5  # from which a region is shown and its pixels are found
     optimizer: Optimizer = Optimizer()
@@ -161,10 +175,14 @@ def build(config: Config, data: str | None) -> Experiment:
         sample=sample,
         model=FaceBranches(
             names,
+            backbone=SmallBackbone(config.backbone.features, config.backbone.blocks),
             features=config.features,
+            box_features=config.box_features,
+            mask_features=config.mask_features,
             candidates=config.candidates,
             detections=config.detections,
             anchor_sizes=config.anchor_sizes,
+            anchor_ratios=config.anchor_ratios,
         ),
         schedule=schedule,
         optimizer=optax.chain(

@@ -124,8 +124,7 @@ class FaceBranches(nn.Module):
     mask_features: int = 32
     anchor_sizes: Sequence[float] = (14.0, 28.0, 56.0)  # square root of area, pixels
     anchor_ratios: Sequence[float] = (0.3, 1.0, 2.5)  # height / width
-    anchors_before_nms: int = 200
-    candidates: int = 48  # proposals kept after NMS
+    candidates: int = 48  # proposals kept by NMS, of four times as many
     proposal_overlap: float = 0.7  # IoU at which the better proposal wins
     detections: int = 12  # kept in each branch
     detection_overlap: float = 0.5  # IoU at which the better detection wins
@@ -191,7 +190,8 @@ class FaceBranches(nn.Module):
         )
 
         def best(logits, deltas):  # of one image: [N, S], [N, S, 4]
-            scores, chosen = jax.lax.top_k(logits.max(axis=-1), self.anchors_before_nms)
+            before = min(4 * self.candidates, len(grid))
+            scores, chosen = jax.lax.top_k(logits.max(axis=-1), before)
             branch = logits[chosen].argmax(axis=-1)
             moved = boxes.decode(deltas[chosen, branch], grid[chosen])
             moved = boxes.clip(moved, *image_shape)

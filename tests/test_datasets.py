@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from facekp_jax import images, records
+from facekp_jax import datasets, images
 from facekp_jax.records import LesionImage, Patch, Region
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
@@ -24,7 +24,7 @@ def region(branch="acne", **fields):
 
 def write(directory, photos, split="train", branches=("acne", "mole"), **settings):
     settings = {"face_detector": "whole", **settings}
-    records.write(directory, split, photos, branches=branches, **settings)
+    datasets.write(directory, split, photos, branches=branches, **settings)
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path):
@@ -42,7 +42,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path):
             photo("empty.png", labelled=("mole",)),
         ],
     )
-    source = records.LesionImages(tmp_path, "train")
+    source = datasets.LesionImages(tmp_path, "train")
     assert len(source) == 2
     full, empty = source
     assert full.name == "ü b.png"
@@ -76,8 +76,8 @@ def test_metadata_covers_all_splits(tmp_path):
         ],
         branches=("spot",),
     )
-    train, val = (records.LesionImages(tmp_path, s) for s in ("train", "val"))
-    assert records.splits(tmp_path) == train.splits == ("train", "val")
+    train, val = (datasets.LesionImages(tmp_path, s) for s in ("train", "val"))
+    assert datasets.splits(tmp_path) == train.splits == ("train", "val")
     # The branches of train come first, whichever split is opened or was built first.
     assert train.branches == val.branches == ("spot", "acne", "mole")
     assert train.max_regions == {"spot": 1, "acne": 2, "mole": 0}
@@ -99,13 +99,13 @@ def test_pictures_are_decoded_as_they_were_annotated(tmp_path, apply_exif):
 
     asked = []
     write(tmp_path, [photo()], apply_exif=apply_exif)
-    assert records.LesionImages(tmp_path, "train", decode=decode)[0].name == "a.png"
+    assert datasets.LesionImages(tmp_path, "train", decode=decode)[0].name == "a.png"
     assert asked == [apply_exif]
 
 
 def test_threads_and_processes(tmp_path):
     write(tmp_path, [photo(f"{i}.png") for i in range(130)])
-    source = records.LesionImages(tmp_path, "train")
+    source = datasets.LesionImages(tmp_path, "train")
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         names = list(pool.map(lambda i: source[i].name, range(130)))
     assert names == [f"{i}.png" for i in range(130)]
@@ -126,9 +126,9 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
     with pytest.raises(RuntimeError, match="power cut"):
         write(tmp_path, breaks(), split="val")
     assert [p.name for p in tmp_path.iterdir()] == ["train"]
-    assert records.LesionImages(tmp_path, "train")[0].name == "old.png"
+    assert datasets.LesionImages(tmp_path, "train")[0].name == "old.png"
     write(tmp_path, [photo("new.png")], overwrite=True)
-    assert records.LesionImages(tmp_path, "train")[0].name == "new.png"
+    assert datasets.LesionImages(tmp_path, "train")[0].name == "new.png"
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_no_photo_is_no_split(tmp_path):
 
 def test_what_cannot_be_opened_says_why(tmp_path):
     with pytest.raises(ValueError, match=r"none: no such folder"):
-        records.LesionImages(tmp_path / "none", "train")
+        datasets.LesionImages(tmp_path / "none", "train")
     with pytest.raises(ValueError, match="not a data set of lesion images"):
-        records.LesionImages(tmp_path, "train")
+        datasets.LesionImages(tmp_path, "train")
     write(tmp_path, [photo()])
     write(tmp_path, [photo()], split="val")
     with pytest.raises(ValueError, match="no split 'test'; there is train, val"):
-        records.LesionImages(tmp_path, "test")
+        datasets.LesionImages(tmp_path, "test")
 
 
 def test_a_newer_form_is_refused(tmp_path):
@@ -169,7 +169,7 @@ def test_a_newer_form_is_refused(tmp_path):
     info = tmp_path / "train" / "dataset_info.json"
     info.write_text(info.read_text().replace("1.0.0", "2.0.0"))
     with pytest.raises(ValueError, match=r"written as version 2\.0\.0"):
-        records.LesionImages(tmp_path, "train")
+        datasets.LesionImages(tmp_path, "train")
 
 
 def test_tfds_itself_reads_a_split(tmp_path):
@@ -177,7 +177,7 @@ def test_tfds_itself_reads_a_split(tmp_path):
 
     write(tmp_path, [photo()])
     builder = tfds.builder_from_directory(tmp_path / "train")
-    assert str(builder.info.version) == records.VERSION
+    assert str(builder.info.version) == datasets.VERSION
     assert builder.as_data_source("train")[0]["image"] == photo()[1]
 
 
@@ -185,9 +185,9 @@ def test_tensorflow_is_never_imported(tmp_path):
     write(tmp_path, [photo(regions=[region()])])
     program = (
         "import sys\n"
-        "from facekp_jax import records\n"
-        "photo = records.LesionImages(sys.argv[1], 'train')[0]\n"
-        "records.write(sys.argv[1], 'val', [(photo, b'x')], branches=('acne', 'mole'),"
+        "from facekp_jax import datasets\n"
+        "photo = datasets.LesionImages(sys.argv[1], 'train')[0]\n"
+        "datasets.write(sys.argv[1], 'val', [(photo, b'x')], branches=('acne', 'mole'),"
         " face_detector='whole')\n"
         "print(photo.regions[0].branch, 'tensorflow' in sys.modules)"
     )
