@@ -68,7 +68,7 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
     if WORKDIR.value is None:
         raise command.UsageError("no workdir; give --workdir the folder of a training")
     workdir = pathlib.Path(WORKDIR.value)
-    name, experiment = load_experiment(workdir, lambda data: DATA.value or data)
+    name, experiment = load_experiment(workdir, lambda recorded: DATA.value or recorded)
     mesh = data_mesh()
     state, step = restore(workdir, experiment, mesh)
     metrics, images_per_second = evaluate(experiment, state, mesh)

@@ -116,16 +116,17 @@ def read_run(workdir: pathlib.Path) -> tuple[str, str | None, dict[str, Any]]:
 
 def load_experiment(
     workdir: pathlib.Path,
-    source: Callable[[str | None], str | None] = lambda data: None,
+    choose: Callable[[str | None], str | None] = lambda recorded: None,
 ) -> tuple[str, Experiment]:
     """(name, experiment) of a trained workdir.
 
-    `source` chooses the data set, given the folder of the training's own or None; by
-    default none is opened, for prediction must work where the data is not.
+    `choose` is given the folder of the training's data set, or None, and gives the one
+    to open; by default none, for prediction must work where the data is not.
     """
-    name, data, config = read_run(workdir)
+    name, recorded, config = read_run(workdir)
     recipe = load_recipe(name)
-    return name, recipe.build(from_dict(recipe.Config, config), source(data))
+    config = from_dict(recipe.Config, config)
+    return name, recipe.build(config, choose(recorded))
 
 
 def initial_state(experiment: Experiment, mesh: Mesh) -> TrainState:

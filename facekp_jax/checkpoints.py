@@ -13,7 +13,7 @@ CHECKSUMS = "checksums.json"
 
 
 class Checkpoints:
-    """The checkpoints of one run, `directory/<step>`, each with a checksum of its files.
+    """The checkpoints of one run, `directory/<step>`, each with its files' checksums.
 
     Orbax writes under a temporary name and renames at the end, so a run killed while
     saving leaves no half checkpoint. The checksums find what went wrong later: files
@@ -30,6 +30,15 @@ class Checkpoints:
         )
 
     def save(self, step: int, state: Any) -> None:
+        """Saves a state; what is there of this step and later ones gives way.
+
+        A resumed run passed them over as damaged, and Orbax would not save before them.
+        """
+        if jax.process_index() == 0:
+            for folder in self._folders():
+                if _step(folder) >= step:
+                    shutil.rmtree(folder)
+        self._manager.reload()
         self._manager.save(step, args=ocp.args.StandardSave(state))
         self._manager.wait_until_finished()
         if jax.process_index() == 0:
@@ -41,7 +50,7 @@ class Checkpoints:
     def restore_latest(self, like: Any) -> tuple[Any, int, list[str]]:
         """The newest checkpoint that is whole.
 
-        Damaged ones are deleted, so that their steps can be saved again.
+        Damaged ones stay where they are: another process may be saving one right now.
 
         Args:
             like: state of the shapes and shardings to restore to.
@@ -53,33 +62,44 @@ class Checkpoints:
             ValueError: if there is no whole checkpoint.
         """
         messages = []
-        for step in sorted(self._manager.all_steps(), reverse=True):
-            fault = _fault(self.directory / str(step))
+        for folder in self._folders():
+            fault = _fault(folder)
             if fault is None:
+                step = _step(folder)
                 restored = self._manager.restore(
                     step, args=ocp.args.StandardRestore(like)
                 )
                 return restored, step, messages
             messages.append(
-                f"checkpoint {self.directory / str(step)} is damaged ({fault}); "
-                "the one before it is used"
+                f"checkpoint {folder} is damaged ({fault}); the one before it is used"
             )
-            shutil.rmtree(self.directory / str(step))
-            self._manager.reload()
         raise ValueError(
             "; ".join([*messages, f"no whole checkpoint in {self.directory}"])
         )
+
+    def _folders(self):
+        """Those of steps, finished or not, newest first."""
+        found = [p for p in self.directory.iterdir() if p.name.split(".")[0].isdigit()]
+        return sorted(found, key=lambda p: (_step(p), not p.suffix), reverse=True)
 
     def close(self) -> None:
         self._manager.close()
 
 
+def _step(folder):
+    return int(folder.name.split(".")[0])
+
+
 def _fault(folder):
     """What is wrong with a checkpoint's files, or None."""
     recorded = folder / CHECKSUMS
-    if not recorded.exists():
+    if folder.suffix or not recorded.exists():
         return f"{CHECKSUMS} is missing: killed while saving"
-    expected, found = json.loads(recorded.read_text()), _checksums(folder)
+    try:
+        expected = json.loads(recorded.read_text())
+    except ValueError:
+        return f"{CHECKSUMS} is not what was saved"
+    found = _checksums(folder)
     names = sorted(expected.keys() | found.keys())
     wrong = [name for name in names if expected.get(name) != found.get(name)]
     return f"{wrong[0]} is not what was saved" if wrong else None

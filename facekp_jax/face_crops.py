@@ -4,13 +4,14 @@ Training, evaluation and prediction cut the face through the same function, so t
 network is asked about exactly what it has learned.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import cv2
 import numpy as np
 
 from facekp_jax import geometry, masks
-from facekp_jax.pixels import ColourRule, target_pixels
+from facekp_jax.pixels import ColourRule, pseudo_mask, target_pixels
 from facekp_jax.records import LesionImage, Patch, Region
 
 MASK_CELLS = 28  # a side, of a predicted mask
@@ -42,6 +43,21 @@ def augmented_matrix(
     shift = centre + rng.uniform(-0.05, 0.05, 2) * side - linear @ centre
     matrix = face_matrix(record, side, margin)
     return np.column_stack([linear @ matrix[:, :2], linear @ matrix[:, 2] + shift])
+
+
+def with_pseudo_masks(
+    record: LesionImage, rules: Mapping[str, ColourRule]
+) -> LesionImage:
+    """The record with a mask, by the branch's rule, where only the box is known."""
+    regions = [
+        dataclasses.replace(
+            region, mask=pseudo_mask(record.image, region.box, rules[region.branch])
+        )
+        if region.mask is None and not region.crowd and region.branch in rules
+        else region
+        for region in record.regions
+    ]
+    return dataclasses.replace(record, regions=tuple(regions))
 
 
 def cut(
@@ -110,7 +126,7 @@ def truth(
                 f"{max_boxes}; raise --config.max_boxes"
             )
         visible = [seen for region in regions if (seen := _seen(region, matrix, side))]
-        for slot, (region, box, is_target) in enumerate(visible):
+        for slot, (_, box, is_target) in enumerate(visible):
             arrays["boxes"][row, slot] = box
             arrays["valid"][row, slot] = True
             arrays["crowd"][row, slot] = not is_target
@@ -169,17 +185,14 @@ def found_regions(
                 regions.append(Region(branch, box, mask, score=score))
     sure = [region for region in regions if region.score >= pixel_score]
     return [
-        Region(
-            region.branch,
-            region.box,
-            region.mask,
-            target_pixels(
+        dataclasses.replace(
+            region,
+            pixels=target_pixels(
                 record.image,
                 region.mask,
                 rules[region.branch],
                 excluded=[other.mask for other in sure if other is not region],
             ),
-            score=region.score,
         )
         if region.score >= pixel_score
         else region

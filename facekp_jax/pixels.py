@@ -46,11 +46,11 @@ class ColourRule:
             raise ValueError(
                 f"polarity {self.polarity!r} is neither 'brighter' nor 'darker'"
             )
-        if isinstance(self.threshold, str):
-            if self.threshold not in ("otsu", "contrast"):
-                raise ValueError(
-                    f"threshold {self.threshold!r} is no number, 'otsu' or 'contrast'"
-                )
+        known = ("otsu", "contrast")
+        if isinstance(self.threshold, str) and self.threshold not in known:
+            raise ValueError(
+                f"threshold {self.threshold!r} is no number, 'otsu' or 'contrast'"
+            )
 
 
 def channel(image, name):
@@ -102,6 +102,26 @@ def target_pixels(image, mask, rule, excluded=()):
     return _shifted(from_full(chosen), around.x, around.y)
 
 
+def pseudo_mask(image, box, rule):
+    """A mask for a region of which only the box is known, by its branch's own rule.
+
+    Args:
+        image: uint8 [H, W, 3] RGB photo.
+        box: [4] xyxy in the photo.
+        rule: ColourRule.
+
+    Returns:
+        Patch: the target's pixels in the box, grown by MARGIN inside it. All of the box
+        where the rule finds nothing.
+    """
+    height, width = image.shape[:2]
+    x0, y0, x1, y1 = np.clip(np.rint(box), 0, [width, height] * 2).astype(int).tolist()
+    whole = Patch(x0, y0, np.ones((y1 - y0, x1 - x0), bool))
+    grown = dilate(target_pixels(image, whole, rule), MARGIN, height, width)
+    inside = _within(grown, whole)
+    return Patch(x0, y0, inside) if inside.any() else whole
+
+
 def sub_image(image, mask):
     """Sub-image of a region: RGBA uint8 [h, w, 4], transparent outside the mask.
 
@@ -116,7 +136,6 @@ def sub_image(image, mask):
 
 def dilate(patch, radius, height, width):
     """A patch grown by a disc of `radius` pixels, inside a photo of height x width."""
-    h, w = patch.pixels.shape
     if not patch.pixels.size:
         return EMPTY
     reach = int(radius)

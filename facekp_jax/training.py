@@ -78,7 +78,7 @@ def make_train_step(
 ) -> Callable[[TrainState, Mapping[str, Any]], tuple[TrainState, dict[str, jax.Array]]]:
     """The jitted step (state, batch) -> (state, losses). The old state is consumed.
 
-    Losses are `loss` and `loss/<term>`, scalars over the whole batch, before the update.
+    Losses are `loss` and `loss/<term>`: scalars, of the whole batch, before the update.
     """
 
     def step(state, batch):

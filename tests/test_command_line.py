@@ -100,7 +100,7 @@ def test_workdir_holds_all_of_the_run(trained):
         assert sum(terms.values()) == pytest.approx(line["loss"], rel=1e-5)
     config = json.loads((workdir / "config.json").read_text())["config"]
     assert config["steps"] == 6
-    assert [branch["name"] for branch in config["branches"]][0] == "acne"
+    assert config["branches"][0]["name"] == "acne"
     assert (workdir / "checkpoints" / "6").is_dir()
     assert any((workdir / "tensorboard").iterdir())
 
@@ -340,7 +340,11 @@ MISTAKES = {
         2,
         "no/run",
     ),
-    "evaluate without a run": (["experiments.evaluate", "--workdir=no/run"], 2, "no/run"),
+    "evaluate without a run": (
+        ["experiments.evaluate", "--workdir=no/run"],
+        2,
+        "no/run",
+    ),
     "predict a missing photo": (
         ["experiments.predict", "--workdir=W", "--input=no.jpg", "--output=O"],
         1,

@@ -1,6 +1,7 @@
 """Lesions on a synthetic face, and their exact masks."""
 
 import itertools
+import math
 
 import cv2
 import numpy as np
@@ -11,6 +12,10 @@ from facekp_jax.masks import from_full, patch_box
 from facekp_jax.records import Region
 
 _TRIES = 6  # to find free skin for one region
+_INFLAMED = np.float32([0.06, -0.08, -0.06])  # change of colour at a pimple's centre
+_TAPER = np.minimum(1, 0.7 + 4 * (0.5 - np.abs(np.linspace(-0.5, 0.5, 24))))
+_ORDERS = np.arange(2, 6)[:, None]  # waves around a blob's outline
+_WAVES = _ORDERS * np.linspace(0, 2 * np.pi, 24, endpoint=False)
 
 
 def add(face):
@@ -40,7 +45,7 @@ def _place(face, branch, outline, softness, paint):
     Returns:
         The region, or None if it does not lie on free skin.
     """
-    pad = 3 + int(np.ceil(2 * softness)) + pixels.MARGIN
+    pad = 3 + math.ceil(2 * softness) + pixels.MARGIN
     x0, y0 = np.floor(outline.min(0)).astype(int) - pad
     x1, y1 = np.ceil(outline.max(0)).astype(int) + pad
     if x0 < 0 or y0 < 0 or x1 > face.width or y1 > face.height:
@@ -62,7 +67,7 @@ def _place(face, branch, outline, softness, paint):
     free[mask.pixels] = 0
     window = face.image[y0:y1, x0:x1]
     painted = paint(window.astype(np.float32), coverage)
-    window[:] = np.clip(painted + 0.5, 0, 255)
+    window[:] = np.minimum(painted + 0.5, 255)
     return Region(branch, patch_box(mask), mask, target)
 
 
@@ -70,24 +75,23 @@ def _somewhere(face, radius):
     """A point [2] with `radius` pixels of free skin around it, if there is luck."""
     span = (-0.88, -0.72), (0.88, face.chin - 0.1)
     points = face.points(face.rng.uniform(*span, (24, 2)))
-    rings = np.multiply.outer((0, radius + pixels.MARGIN), shapes.circle(8))
-    around = points + rings[:, :, None]
-    x, y = np.moveaxis(around, -1, 0).astype(int)
-    x, y = x.clip(0, face.width - 1), y.clip(0, face.height - 1)
-    return points[np.argmax(face.skin[y, x].all((0, 1)))]
+    ring = (radius + pixels.MARGIN) * shapes.circle(8)
+    around = np.concatenate([points[None], points + ring[:, None]]).astype(int)
+    x = around[..., 0].clip(0, face.width - 1)
+    y = around[..., 1].clip(0, face.height - 1)
+    return points[face.skin[y, x].all(0).argmax()]
 
 
 def _blob(face, radius, raggedness):
+    """A wavy outline [24, 2] around the origin, a little longer than wide."""
     rng = face.rng
-    angle = np.linspace(0, 2 * np.pi, 24, endpoint=False)
-    order = np.arange(2, 6)[:, None]
-    waves = np.cos(order * angle + rng.uniform(0, 6.3, (4, 1))) / order
-    waves = rng.normal(0, raggedness, (4, 1)) * waves
-    stretch = 1 + rng.uniform(0, 2 * raggedness)
+    waves = np.cos(_WAVES + rng.uniform(0, 6.3, (4, 1)))
+    waves *= rng.normal(0, raggedness, (4, 1)) / _ORDERS
+    stretch = rng.uniform(0, 2 * raggedness)
     shape = shapes.circle(24) * (radius * (1 + waves.sum(0)))[:, None]
-    turn = rng.uniform(0, np.pi)
-    along = np.array([np.cos(turn), np.sin(turn)])
-    return shape + (stretch - 1) * np.outer(shape @ along, along)
+    turn = rng.uniform(0, math.pi)
+    along = np.array([math.cos(turn), math.sin(turn)])
+    return shape + stretch * np.outer(shape @ along, along)
 
 
 def _acne(face, side):
@@ -95,22 +99,24 @@ def _acne(face, side):
     radius = rng.uniform(3.6, 9.0) * face.unit / 90
     centre = _somewhere(face, radius)
     red = rng.uniform(0.75, 1.15)
-    ratio = 1 + red * np.array([0.08, -0.36, -0.34])
+    ratio = 1 + red * np.float32([0.08, -0.36, -0.34])
     if face.skin_colour[0] < 150:
-        ratio = 1 + red * np.array([0.28, -0.26, -0.26])
+        ratio = 1 + red * np.float32([0.28, -0.26, -0.26])
+    tint = _tint(ratio)
     headed = radius > 5 and rng.random() < 0.4
     size = rng.uniform(0.22, 0.36) * radius
+    spread = 2 * (0.45 * radius) ** 2
+    pale = np.minimum(face.skin_colour * np.float32([1.15, 1.08, 0.92]), 250)
 
     def paint(window, coverage):
-        window = window * (1 + coverage[..., None] * (ratio - 1))
+        window = tint(window, coverage)
         h, w = coverage.shape
-        y, x = np.ogrid[:h, :w]
-        square = (x + 0.5 - w / 2) ** 2 + (y + 0.5 - h / 2) ** 2
-        centre = np.exp(-square / (2 * (0.45 * radius) ** 2))[..., None]
-        window = window * (1 + centre * (0.06, -0.08, -0.06))
+        x = np.arange(w, dtype=np.float32) + 0.5 - w / 2
+        y = np.arange(h, dtype=np.float32)[:, None] + 0.5 - h / 2
+        square = (x * x + y * y)[..., None]
+        window = window * (1 + np.exp(square / -spread) * _INFLAMED)
         if headed:
-            head = 1 / (1 + np.exp((np.sqrt(square) - size) / 0.5))[..., None]
-            pale = np.minimum(face.skin_colour * (1.15, 1.08, 0.92), 250)
+            head = 1 / (1 + np.exp((np.sqrt(square) - size) / 0.5))
             window = window + 0.75 * head * (pale - window)
         return window
 
@@ -121,7 +127,7 @@ def _spot(face, side):
     rng = face.rng
     radius = rng.uniform(5.2, 12.5) * face.unit / 90
     deep = rng.uniform(0.7, 1.15)
-    ratio = 1 - deep * np.array([0.24, 0.34, 0.43])
+    ratio = 1 - deep * np.float32([0.24, 0.34, 0.43])
     outline = _somewhere(face, 1.2 * radius) + _blob(face, radius, 0.22)
     return outline, rng.uniform(1.1, 1.9), _tint(ratio)
 
@@ -129,7 +135,7 @@ def _spot(face, side):
 def _mole(face, side):
     rng = face.rng
     radius = rng.uniform(3.0, 5.6) * face.unit / 90
-    ratio = rng.uniform(0.75, 1.2) * np.array([0.36, 0.29, 0.27])
+    ratio = rng.uniform(0.75, 1.2) * np.float32([0.36, 0.29, 0.27])
     outline = _somewhere(face, radius) + _blob(face, radius, 0.08)
     return outline, rng.uniform(0.5, 0.7), _tint(ratio)
 
@@ -159,13 +165,12 @@ def _wrinkle(face, side):
         ]
         curve = np.array(curve) * (side, 1)
     line = face.points(shapes.smooth(curve, 24))
-    width = rng.uniform(1.9, 3.0) * np.sqrt(face.unit / 90)
+    width = rng.uniform(1.9, 3.0) * math.sqrt(face.unit / 90)
     along = np.gradient(line, axis=0)
-    normal = along[:, ::-1] * (1, -1) / np.linalg.norm(along, axis=1)[:, None]
-    taper = np.minimum(1, 0.7 + 4 * (0.5 - np.abs(np.linspace(-0.5, 0.5, 24))))
-    offset = normal * (width / 2 * taper)[:, None]
+    normal = along[:, ::-1] * (1, -1) / np.hypot(*along.T)[:, None]
+    offset = normal * (width / 2 * _TAPER)[:, None]
     outline = np.concatenate([line + offset, (line - offset)[::-1]])
-    ratio = 1 - rng.uniform(0.85, 1.3) * np.array([0.34, 0.40, 0.40])
+    ratio = 1 - rng.uniform(0.85, 1.3) * np.float32([0.34, 0.40, 0.40])
     return outline, rng.uniform(0.3, 0.5), _tint(ratio)
 
 
@@ -174,13 +179,13 @@ def _dark_circle(face, side):
     half, opening = face.eye_size
     half = half * rng.uniform(0.95, 1.2)
     depth, start = rng.uniform(0.1, 0.16), 0.7 * opening + rng.uniform(0.07, 0.09)
-    t = np.linspace(-1, 1, 16)
+    t = shapes.steps(-1, 1, 16)
     u = side * (face.eye - 0.02) + half * t
     curve = start + 0.03 - 0.1 * t**2
-    upper = np.stack([u, curve], -1)
-    lower = np.stack([u, curve + depth * (1 - t**2)], -1)
+    upper = shapes.path(u, curve)
+    lower = shapes.path(u, curve + depth * (1 - t**2))
     outline = face.points(np.concatenate([upper, lower[::-1]]))
-    hue = np.array([(0.34, 0.33, 0.22), (0.30, 0.36, 0.36), (0.30, 0.36, 0.26)])
+    hue = np.float32([(0.34, 0.33, 0.22), (0.30, 0.36, 0.36), (0.30, 0.36, 0.26)])
     ratio = 1 - rng.uniform(0.7, 1.1) * hue[rng.integers(3)]
     return outline, rng.uniform(1.0, 1.6), _tint(ratio)
 
@@ -207,7 +212,7 @@ def _coverage(outline, height, width, softness):
     """Share of each pixel [height, width] that a soft-edged polygon covers."""
     scale = 4
     fine = np.zeros((scale * height, scale * width), np.uint8)
-    shapes.fill(fine, shapes.fixed(scale * outline), 255, cv2.LINE_8)
+    shapes.stencil(fine, shapes.fixed(scale * outline), 255)
     coverage = cv2.resize(fine, (width, height), interpolation=cv2.INTER_AREA)
     coverage = coverage.astype(np.float32) / 255
     return cv2.GaussianBlur(coverage, (0, 0), softness)

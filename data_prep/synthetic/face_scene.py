@@ -4,6 +4,8 @@ A face is drawn in its own frame: the origin lies between the eyes, u points to 
 picture's right, v down, and the unit is half the width of the face at the cheekbones.
 """
 
+import math
+
 import cv2
 import numpy as np
 
@@ -23,8 +25,16 @@ _SKINS = np.array(
     np.float32,
 )
 _HAIRS = np.array(
-    [(24, 20, 20), (48, 32, 24), (84, 56, 36), (140, 100, 60), (196, 164, 110)]
-    + [(150, 70, 40), (170, 168, 166), (90, 88, 90)],
+    [
+        (24, 20, 20),
+        (48, 32, 24),
+        (84, 56, 36),
+        (140, 100, 60),
+        (196, 164, 110),
+        (150, 70, 40),
+        (170, 168, 166),
+        (90, 88, 90),
+    ],
     np.float32,
 )
 _IRISES = np.array([(60, 36, 22), (88, 60, 34), (80, 100, 70), (80, 110, 140)])
@@ -35,6 +45,9 @@ class Face:
     """One face being drawn.
 
     Attributes:
+        unit: pixels of the photo in one face unit.
+        centre: [2], the origin of the face's frame in the photo.
+        axes: [2, 2], from face units to pixels, but for the turn of the head.
         image: uint8 [H, W, 3].
         box: float32 [4], the face's rectangle.
         skin: uint8 [H, W], 1 where a lesion may lie.
@@ -47,10 +60,9 @@ class Face:
         side = (_FACE_BOX[2] - _FACE_BOX[0]) * self.unit
         self.width = int(np.clip(side * rng.uniform(1.15, 1.6), 240, 340))
         self.height = int(np.clip(side * rng.uniform(1.2, 1.65), 240, 340))
-        angle = np.clip(rng.normal(0, 0.07), -0.25, 0.25)
-        self.axes = self.unit * np.array(
-            [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-        )
+        angle = min(max(rng.normal(0, 0.07), -0.25), 0.25)
+        right, down = self.unit * math.cos(angle), self.unit * math.sin(angle)
+        self.axes = np.array([[right, -down], [down, right]])
         room = np.array([self.width, self.height]) - 1.04 * side
         corner = np.clip(rng.normal(0.5, 0.17, 2), 0, 1) * np.maximum(room, 0)
         self.centre = corner + 0.02 * side - self.unit * np.array(_FACE_BOX[:2])
@@ -74,7 +86,7 @@ class Face:
         if tone > 3.5 and rng.random() < 0.85:
             self.hair_colour = _HAIRS[0] * rng.uniform(0.8, 1.6)
 
-        self.turn = np.clip(rng.normal(0, 0.06), -0.14, 0.14)  # face units
+        self.turn = min(max(rng.normal(0, 0.06), -0.14), 0.14)  # face units
         self.chin = rng.uniform(1.3, 1.48)
         self.jaw = rng.uniform(2.0, 3.2), rng.uniform(1.7, 2.3)
         self.eye = rng.uniform(0.385, 0.44)
@@ -95,30 +107,31 @@ class Face:
     def points(self, uv):
         """Maps face units [..., 2] to photo pixels, turning the head a little."""
         turned = np.array(uv, np.float64)
-        turned[..., 0] += self.turn * np.maximum(1 - turned[..., 0] ** 2, 0)
+        u = turned[..., 0]
+        u += self.turn * np.maximum(1 - u * u, 0)
         return turned @ self.axes.T + self.centre
 
     # Drawing in face units
 
     def polygon(self, uv, colour, skin=None, head=True):
-        fixed = shapes.fixed(self.points(uv))
-        shapes.fill(self.image, fixed, colour)
+        """Fills a polygon [N, 2]; `skin`: 1 lesions may lie there, 0 they may not."""
+        outline = shapes.fixed(self.points(uv))
+        shapes.fill(self.image, outline, colour)
         if head:
-            cv2.fillPoly(self.head, [fixed], 1, cv2.LINE_8, shapes.SUBPIXEL_BITS)
+            shapes.stencil(self.head, outline, 1)
         if skin is not None:
-            cv2.fillPoly(self.skin, [fixed], skin, cv2.LINE_8, shapes.SUBPIXEL_BITS)
+            shapes.stencil(self.skin, outline, skin)
+
+    def keep_clear(self, uv):
+        """No lesion may lie in this polygon [N, 2]."""
+        shapes.stencil(self.skin, shapes.fixed(self.points(uv)), 0)
 
     def strokes(self, curves, colour, thickness=1, clear=0):
         """Draws polylines [N, P, 2] and keeps lesions `clear` pixels away from them."""
-        fixed = list(shapes.fixed(self.points(curves)))
-        bits = shapes.SUBPIXEL_BITS
-        cv2.polylines(
-            self.image, fixed, False, shapes.rgb(colour), thickness, cv2.LINE_AA, bits
-        )
+        curves = shapes.fixed(self.points(curves))
+        shapes.lines(self.image, curves, colour, thickness)
         if clear:
-            cv2.polylines(
-                self.skin, fixed, False, 0, thickness + 2 * clear, cv2.LINE_8, bits
-            )
+            shapes.stencil_lines(self.skin, curves, 0, thickness + 2 * clear)
 
     def ellipse(self, centre, radii, colour, head=True):
         self.polygon(centre + shapes.circle(20) * radii, colour, head=head)
@@ -148,9 +161,8 @@ class Face:
         size = (self.width, self.height)
         cv2.resize(coarse, size, dst=self.image, interpolation=cv2.INTER_CUBIC)
         for _ in range(rng.integers(0, 9)):
-            shape = rng.uniform(-0.9, 0.9, 2) * 2.2 + shapes.circle(
-                rng.integers(3, 8)
-            ) * (rng.uniform(0.05, 0.7, 2))
+            centre, corners = rng.uniform(-0.9, 0.9, 2) * 2.2, rng.integers(3, 8)
+            shape = centre + shapes.circle(corners) * rng.uniform(0.05, 0.7, 2)
             self.polygon(shape, rng.uniform(10, 250, 3), head=False)
         for _ in range(rng.integers(0, 8)):  # dots of lesion colours, off the skin
             colour = rng.uniform(0.5, 1.3) * np.array(
@@ -200,8 +212,8 @@ class Face:
 
     def _head(self):
         upper = shapes.arc(-np.pi, 0, 24) * (1, 1.15) + (0, -0.1)
-        t = np.linspace(0, 1, 20)[1:]
-        right = np.stack([self._jaw(t), -0.1 + t * (self.chin + 0.1)], -1)
+        t = shapes.steps(0, 1, 20)[1:]
+        right = shapes.path(self._jaw(t), -0.1 + t * (self.chin + 0.1))
         outline = np.concatenate([upper, right, right[::-1] * (-1, 1)])
         self.polygon(outline, self.skin_colour)
         self.polygon((outline - (0, 0.3)) * 0.96 + (0, 0.3), self.skin_colour, 1)
@@ -213,27 +225,21 @@ class Face:
         gaze = rng.normal(0, 0.02, 2)
         makeup = rng.random() < 0.2
         lash = rng.integers(2, 4)
-        t = np.linspace(-1, 1, 13)
+        t = shapes.steps(-1, 1, 13)
         tilt = rng.normal(0.015, 0.015)
         thick, bend = rng.uniform(0.03, 0.065), rng.uniform(0.04, 0.1)
         for side in (-1, 1):
             u = side * self.eye + half * t
             slant = -side * tilt * t
-            top = np.stack([u, slant - opening * (1 - np.abs(t) ** 2.2)], -1)
-            low = np.stack([u, slant + 0.7 * opening * (1 - t**2)], -1)
+            top = shapes.path(u, slant - opening * (1 - np.abs(t) ** 2.2))
+            low = shapes.path(u, slant + 0.7 * opening * (1 - t**2))
             if makeup:
                 shadow = np.concatenate([top - (0, 0.07), top[::-1]])
                 self.polygon(shadow, self.skin_colour * (0.62, 0.5, 0.58))
             self.strokes([top - (0, 0.045)], self.skin_colour * 0.66)
             almond = np.concatenate([top, low[::-1]])
             wide = (almond - (side * self.eye, 0)) * (1.2, 1.5) + (side * self.eye, 0)
-            cv2.fillPoly(
-                self.skin,
-                [shapes.fixed(self.points(wide))],
-                0,
-                cv2.LINE_8,
-                shapes.SUBPIXEL_BITS,
-            )
+            self.keep_clear(wide)
             self._eyeball(almond, (side * self.eye + gaze[0], gaze[1]), iris_colour)
             inner = (side * (self.eye - half * 0.9), 0.012)
             self.ellipse(inner, (0.024, 0.02), self.skin_colour * (0.95, 0.6, 0.6))
@@ -243,14 +249,14 @@ class Face:
             u = side * (self.eye + 0.02) + 0.25 * t
             arch = self.brow - bend * (1 - (t * side - 0.25) ** 2) + 0.03
             weight = thick * np.clip(1.2 - (t * side + 0.3) ** 2, 0.3, 1)
-            upper = np.stack([u, arch - weight / 2], -1)
-            lower = np.stack([u, arch + weight / 2], -1)
+            upper = shapes.path(u, arch - weight / 2)
+            lower = shapes.path(u, arch + weight / 2)
             colour = 0.75 * self.hair_colour + 0.12 * self.skin_colour
             self.polygon(np.concatenate([upper, lower[::-1]]), colour)
             self.strokes([(upper + lower) / 2], colour, 2, clear=5)
             at = rng.uniform(-1, 1, 18)
-            base = np.stack(
-                [np.interp(at, t, u), np.interp(at, t, arch) + 0.4 * thick], -1
+            base = shapes.path(
+                np.interp(at, t, u), np.interp(at, t, arch) + 0.4 * thick
             )
             tips = base + (side * 0.05, -0.8) * rng.uniform(0.03, 0.08, (18, 1))
             self.strokes(np.stack([base, tips], 1), colour * 0.8)
@@ -302,24 +308,18 @@ class Face:
         red = rng.uniform(0.2, 1)
         lips = self.skin_colour * (1 - red * 0.1, 1 - 0.42 * red, 1 - 0.36 * red)
         smile = rng.uniform(-0.03, 0.06)
-        t = np.linspace(-1, 1, 15)
-        line = np.stack([half * t, v - smile * t**2], -1)
+        t = shapes.steps(-1, 1, 15)
+        line = shapes.path(half * t, v - smile * t**2)
         bow = upper * (1 - np.abs(t) ** 1.8) - 0.025 * np.exp(-((t / 0.15) ** 2))
-        top = line - np.stack([0 * t, bow], -1)
-        bottom = line + np.stack([0 * t, lower * (1 - t**2)], -1)
+        top = line - shapes.path(0 * t, bow)
+        bottom = line + shapes.path(0 * t, lower * (1 - t**2))
         shape = np.concatenate([top, bottom[::-1]])
         self.polygon(shape, lips)
         self.polygon(np.concatenate([top, line[::-1]]), lips * 0.86)
         spread = (shape - (0, v)) * (1.15, 1.35) + (0, v)
-        cv2.fillPoly(
-            self.skin,
-            [shapes.fixed(self.points(spread))],
-            0,
-            cv2.LINE_8,
-            shapes.SUBPIXEL_BITS,
-        )
+        self.keep_clear(spread)
         if rng.random() < 0.2:
-            gap = np.stack([0 * t, 0.06 * (1 - t**2)], -1)
+            gap = shapes.path(0 * t, 0.06 * (1 - t**2))
             self.polygon(
                 np.concatenate([line * (0.9, 1), (line + gap)[::-1] * (0.9, 1)]),
                 (225, 220, 208) if rng.random() < 0.7 else (60, 25, 25),
@@ -332,7 +332,7 @@ class Face:
         u = rng.uniform(-0.85, 0.85, count)
         v = rng.uniform(0.62, self.chin - 0.02, count)
         inside = np.abs(u) < 0.95 * self._jaw((v + 0.1) / (self.chin + 0.1))
-        base = np.stack([u, v], -1)[inside]
+        base = shapes.path(u, v)[inside]
         tips = base + (0.0, 1.0) * rng.uniform(0.01, 0.04, (len(base), 1))
         colour = 0.55 * self.skin_colour + 0.35 * self.hair_colour
         colour = np.minimum(colour, 0.8 * self.skin_colour)
@@ -350,7 +350,7 @@ class Face:
         top, power = self.hairline
         volume = rng.uniform(1.04, 1.22)
         side = rng.uniform(-0.2, 0.15)
-        u = np.linspace(0.99, -0.99, 31)
+        u = shapes.steps(0.99, -0.99, 31)
 
         def hairline(u):
             ragged = 0.02 * np.sin(u * phases[0] + phases[1])
@@ -358,9 +358,10 @@ class Face:
             return top + (side - top) * np.abs(u) ** power + ragged + lifted
 
         phases = rng.uniform(8, 30), rng.uniform(0, 6)
-        outer = shapes.arc(-np.pi, 0, 24) * (1.0 + 0.6 * (volume - 1), 1.15 * volume)
-        inner = np.stack([u, hairline(u)], -1)
-        shape = np.concatenate([outer + (0, -0.1), inner])
+        outer = shapes.arc(-np.pi, 0, 24) * (1 + 0.6 * (volume - 1), 1.15 * volume)
+        outer -= (0, 0.1)
+        inner = shapes.path(u, hairline(u))
+        shape = np.concatenate([outer, inner])
         self.polygon(shape, self.hair_colour, 0)
         self.strokes([inner], self.hair_colour, 2, clear=4)
         for shade in (0.65, 0.85, 1.15, 1.4):
@@ -397,7 +398,7 @@ class Face:
         ring = np.sign(ring) * np.abs(ring) ** power * (0.31, rng.uniform(0.2, 0.27))
         thickness = int(rng.integers(2, 4))
         for side in (-1, 1):
-            rim = ring + (side * (self.eye + 0.01), 0.06)
+            rim = np.add(ring, (side * (self.eye + 0.01), 0.06))
             self.strokes([np.concatenate([rim, rim[:1]])], colour, thickness, 4)
             temple = [(side * (self.eye + 0.31), 0.0), (side * 1.02, -0.03)]
             self.strokes([temple], colour, thickness, 4)

@@ -27,21 +27,24 @@ MARGIN = 0.1
 VALIDATION_SEED = 1_000_003  # far from any seed that a training is given
 
 
+DARKER = ColourRule("L", "darker", minimum=4.0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Branch:
     """One kind of target region and how its own pixels stand out from the skin."""
 
     name: str
-    rule: ColourRule = ColourRule("L", "darker", minimum=4.0)
+    rule: ColourRule = DARKER
 
 
 # Of the embedded data set, and of any other set's branches with these names.
 KNOWN_BRANCHES = (
     Branch("acne", ColourRule("a", "brighter", minimum=4.0)),
-    Branch("spot", ColourRule("L", "darker", minimum=4.0)),
+    Branch("spot", DARKER),
     Branch("mole", ColourRule("L", "darker", minimum=8.0)),
-    Branch("wrinkle", ColourRule("L", "darker", minimum=4.0)),
-    Branch("dark_circle", ColourRule("L", "darker", minimum=4.0)),
+    Branch("wrinkle", DARKER),
+    Branch("dark_circle", DARKER),
 )
 
 
@@ -87,6 +90,7 @@ class Config:
     crop_side: int = 192  # pixels, a multiple of 32
     margin: float | None = None  # around the face, of its longer side; None: MARGIN, or
     # nothing where the whole picture is the face
+    pseudo_masks: bool = False  # regions without a mask get one by the colour rule
     mask_samples: int = 4  # masks trained for each branch and image
     true_candidates: int = 16  # shaken true boxes that join the proposals in training
     backbone: Backbone = Backbone()
@@ -115,6 +119,8 @@ def build(config: Config, data: str | None) -> Experiment:
         if rng is None:
             matrix = face_crops.face_matrix(record, side, margin)
             return {"image": face_crops.cut(record, matrix, side)}
+        if config.pseudo_masks:
+            record = face_crops.with_pseudo_masks(record, rules)
         matrix = face_crops.augmented_matrix(record, side, margin, rng)
         image = face_crops.cut(record, matrix, side, rng)
         known = face_crops.truth(

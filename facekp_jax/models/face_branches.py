@@ -85,7 +85,14 @@ class MaskHead(nn.Module):
         x = nn.relu(Conv(self.features, 1, name="reduce")(crop[None]))
         x = nn.relu(Conv(self.features, 3, name="conv")(x))
         x = nn.relu(Upsample(self.features // 2, name="upsample")(x))
-        return nn.Dense(1, name="logits")(x)[0, ..., 0]
+        # Until a branch has seen a mask, its masks are their whole boxes.
+        logits = nn.Dense(
+            1,
+            kernel_init=nn.initializers.normal(0.01),
+            bias_init=nn.initializers.constant(1.0),
+            name="logits",
+        )
+        return logits(x)[0, ..., 0]
 
 
 def over_boxes(head: type[nn.Module]) -> type[nn.Module]:
