@@ -58,7 +58,7 @@ def create_state(
     """Initial state, replicated over the mesh; `batch` gives the shapes."""
 
     def initialise(batch):
-        variables = model.init(jax.random.key(seed), batch, train=True)
+        variables = model.init(jax.random.key(seed, impl="rbg"), batch, train=True)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=variables["params"],

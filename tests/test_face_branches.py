@@ -57,7 +57,9 @@ def batch_of(*records, room=ROOM):
 
 KNOWN = record(0, region("acne", 6, 8), region("mole", 40, 30))
 ONLY_ACNE = functools.partial(record, 1, labelled=("acne",))
-MIXED = batch_of(KNOWN, ONLY_ACNE(region("acne", 30, 30)))  # moles of the second unknown
+MIXED = batch_of(
+    KNOWN, ONLY_ACNE(region("acne", 30, 30))
+)  # moles of the second unknown
 EMPTY = batch_of(record(0), record(1))
 TERMS = losses.terms(BRANCHES)
 
@@ -307,9 +309,7 @@ def test_positives_by_hand():
     overlaps = box_ops.iou(outputs()["candidates"][0], box[None])[:, 0]
     signs = np.where(np.asarray(overlaps) >= 0.5, -1, 1) * valid[0]
     assert (signs == -1).any() and (signs == 1).any()
-    np.testing.assert_array_equal(
-        np.sign(gradients["score_logits"][0, :, MOLE]), signs
-    )
+    np.testing.assert_array_equal(np.sign(gradients["score_logits"][0, :, MOLE]), signs)
     positive = signs == -1
     np.testing.assert_array_equal(
         gradients["deltas"][0, :, MOLE].any(axis=-1), positive
@@ -378,7 +378,7 @@ def test_a_branch_labelled_nowhere_costs_nothing():
 
 
 def test_nothing_labelled_at_all():
-    loss, _, _, gradients = train(batch_of(record(0, labelled=()), ONLY_ACNE())) 
+    loss, _, _, gradients = train(batch_of(record(0, labelled=()), ONLY_ACNE()))
     assert loss > 0
     loss, values, _, gradients = train(
         batch_of(record(0, labelled=()), record(1, labelled=()))
@@ -524,7 +524,9 @@ def test_detections_are_refined_candidates_without_doubles(detected):
     scores = 1 / (1 + np.exp(-found["score_logits"]))
     for image, branch in np.ndindex(2, len(BRANCHES)):
         boxes, valid = found["boxes"][image, branch], found["valid"][image, branch]
-        for box, score in zip(boxes[valid], found["scores"][image, branch], strict=False):
+        for box, score in zip(
+            boxes[valid], found["scores"][image, branch], strict=False
+        ):
             same = np.isclose(moved[image, :, branch], box, atol=1e-3).all(axis=-1)
             same &= np.isclose(scores[image, :, branch], score, rtol=1e-5)
             assert (same & found["candidates_valid"][image]).any()

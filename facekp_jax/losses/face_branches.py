@@ -81,84 +81,85 @@ def terms(
     first_weight: float = 1.0,
     second_weight: float = 1.0,
 ) -> tuple[Term, ...]:
-    """Proposal loss, and each branch's first-class and second-class loss."""
-    result = []
-    for number, name in enumerate(branches):
+    """Proposal loss, and each branch's first-class and second-class loss.
 
-        def of_branch(function, number=number):
-            return lambda outputs, batch: function(outputs, batch, number)
-
-        for term, function, weight in (
-            ("proposals", objectness, proposal_weight / len(branches)),
-            ("proposals", anchor_boxes, proposal_weight / len(branches)),
-            (f"{name}/first", scores, first_weight),
-            (f"{name}/first", refined_boxes, first_weight),
-            (f"{name}/second", mask_pixels, second_weight),
-            (f"{name}/second", mask_overlap, second_weight),
-        ):
-            result.append(Term(term, of_branch(function), weight))
-    return tuple(result)
-
-
-def objectness(outputs, batch, branch):
-    """Focal loss of the anchors, for each image per true anchor: [B]."""
-    logits = outputs["proposal_logits"][..., branch]
-    label = batch["anchor_label"][:, branch]
-    loss = sigmoid_focal(logits, (label == 1).astype(logits.dtype))
-    positives = jnp.sum(label == 1, axis=-1)
-    values = jnp.sum(jnp.where(label >= 0, loss, 0.0), axis=-1)
-    return values / jnp.maximum(positives, 1), batch["labelled"][:, branch]
-
-
-def anchor_boxes(outputs, batch, branch):
-    """GIoU of the moved anchors that match a region: [B, N]."""
-    return _box_loss(
-        outputs["proposal_deltas"][..., branch, :],
-        outputs["anchors"],
-        batch["boxes"][:, branch],
-        batch["anchor_index"][:, branch],
-        batch["anchor_label"][:, branch],
+    The terms are functions of all branches at once: values and mask [S, B, ...].
+    """
+    proposals = ("proposals",) * len(branches)
+    first = tuple(f"{name}/first" for name in branches)
+    second = tuple(f"{name}/second" for name in branches)
+    share = proposal_weight / len(branches)
+    return (
+        Term(proposals, objectness, share),
+        Term(proposals, anchor_boxes, share),
+        Term(first, scores, first_weight),
+        Term(first, refined_boxes, first_weight),
+        Term(second, mask_pixels, second_weight),
+        Term(second, mask_overlap, second_weight),
     )
 
 
-def scores(outputs, batch, branch):
-    """Is there a region of this kind in the candidate box? Cross-entropy: [B, R]."""
-    logits = outputs["score_logits"][..., branch]
-    label = batch["candidate_label"][:, branch]
+def objectness(outputs, batch):
+    """Focal loss of the anchors, for each image per true anchor: [S, B]."""
+    logits = jnp.moveaxis(outputs["proposal_logits"], -1, 0)
+    label = jnp.swapaxes(batch["anchor_label"], 0, 1)
+    loss = sigmoid_focal(logits, (label == 1).astype(logits.dtype))
+    positives = jnp.sum(label == 1, axis=-1)
+    values = jnp.sum(jnp.where(label >= 0, loss, 0.0), axis=-1)
+    return values / jnp.maximum(positives, 1), batch["labelled"].T
+
+
+def anchor_boxes(outputs, batch):
+    """GIoU of the moved anchors that match a region: [S, B, N]."""
+    return _box_loss(
+        outputs["proposal_deltas"],
+        outputs["anchors"],
+        batch["boxes"],
+        batch["anchor_index"],
+        batch["anchor_label"],
+    )
+
+
+def scores(outputs, batch):
+    """Is there a region of the kind in the candidate box? Cross-entropy: [S, B, R]."""
+    logits = jnp.moveaxis(outputs["score_logits"], -1, 0)
+    label = jnp.swapaxes(batch["candidate_label"], 0, 1)
     loss = optax.sigmoid_binary_cross_entropy(logits, (label == 1).astype(logits.dtype))
     return loss, label >= 0
 
 
-def refined_boxes(outputs, batch, branch):
-    """GIoU of the refined candidate boxes that hold a region: [B, R]."""
+def refined_boxes(outputs, batch):
+    """GIoU of the refined candidate boxes that hold a region: [S, B, R]."""
     return _box_loss(
-        outputs["deltas"][..., branch, :],
+        outputs["deltas"],
         outputs["candidates"],
-        batch["boxes"][:, branch],
-        batch["candidate_index"][:, branch],
-        batch["candidate_label"][:, branch],
+        batch["boxes"],
+        batch["candidate_index"],
+        batch["candidate_label"],
     )
 
 
-def mask_pixels(outputs, batch, branch):
-    """Cross-entropy of the mask's cells, [B, M, 28, 28]."""
-    logits, coverage, valid = _masks(outputs, batch, branch)
+def mask_pixels(outputs, batch):
+    """Cross-entropy of the masks' cells: [S, B, M, 28, 28]."""
+    logits, coverage, valid = _masks(outputs, batch)
     loss = optax.sigmoid_binary_cross_entropy(logits, coverage)
     return loss, valid[..., None, None]
 
 
-def mask_overlap(outputs, batch, branch):
-    """Dice loss of the masks, [B, M]."""
-    logits, coverage, valid = _masks(outputs, batch, branch)
+def mask_overlap(outputs, batch):
+    """Dice loss of the masks: [S, B, M]."""
+    logits, coverage, valid = _masks(outputs, batch)
     return dice(logits, coverage), valid
 
 
 def _box_loss(deltas, start, truth, index, label):
-    moved = boxes.decode(deltas, start)
-    target = jnp.take_along_axis(truth, index[..., None], axis=1)
-    return giou(moved, target), label == 1
+    moved = boxes.decode(jnp.moveaxis(deltas, -2, 0), start)  # [S, B, N, 4]
+    target = jnp.take_along_axis(truth, index[..., None], axis=2)
+    return giou(moved, jnp.swapaxes(target, 0, 1)), jnp.swapaxes(label == 1, 0, 1)
 
 
-def _masks(outputs, batch, branch):
-    coverage = batch["mask_targets"][:, branch].astype(jnp.float32) / 255.0
-    return outputs["mask_logits"][:, branch], coverage, batch["mask_valid"][:, branch]
+def _masks(outputs, batch):
+    names = "mask_targets", "mask_valid"
+    coverage, valid = (jnp.swapaxes(batch[name], 0, 1) for name in names)
+    logits = jnp.swapaxes(outputs["mask_logits"], 0, 1)
+    return logits, coverage.astype(jnp.float32) / 255.0, valid

@@ -8,15 +8,16 @@ import jax.numpy as jnp
 
 
 class Term(NamedTuple):
-    """One term of the training loss.
+    """One term of the training loss, or one for each of several things at once.
 
     `function(outputs, batch)` takes the model's outputs and the batch with its
     targets, both dictionaries of arrays, and returns (values, mask): an elementwise
-    loss and a boolean mask that broadcasts to it. Terms of one name are logged as
-    their sum, `loss/<name>`.
+    loss and a boolean mask that broadcasts to it. With a tuple of names, the first axis
+    of both runs over the names, and each is reduced on its own. Terms of one name are
+    logged as their sum, `loss/<name>`.
     """
 
-    name: str
+    name: str | tuple[str, ...]
     function: Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Any, Any]]
     weight: float = 1.0
 
@@ -47,7 +48,13 @@ def weighted_sum(
     """
     values: dict[str, jax.Array] = {}
     for term in terms:
-        value = term.weight * masked_mean(*term.function(outputs, batch))
-        key = f"loss/{term.name}"
-        values[key] = values[key] + value if key in values else value
+        losses, mask = term.function(outputs, batch)
+        if isinstance(term.name, str):
+            reduced = {term.name: masked_mean(losses, mask)}.items()
+        else:
+            means = jax.vmap(masked_mean)(losses, mask)
+            reduced = zip(term.name, means, strict=True)
+        for name, value in reduced:
+            key = f"loss/{name}"
+            values[key] = values.get(key, 0.0) + term.weight * value
     return sum(values.values(), jnp.float32(0.0)), values

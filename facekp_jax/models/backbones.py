@@ -78,10 +78,11 @@ class FeaturePyramid(nn.Module):
     """
 
     features: int
+    levels: int  # of the maps, from the finest, that are given back
 
     @nn.compact
     def __call__(self, maps: Sequence[jax.Array], train: bool) -> list[jax.Array]:
-        """Maps from fine to coarse, each half the size -> as many, of one width."""
+        """Maps from fine to coarse, each half the size -> the finest ones, one width."""
         lateral = [
             Conv(self.features, 1, name=f"lateral{level}")(x)
             for level, x in enumerate(maps)
@@ -90,5 +91,5 @@ class FeaturePyramid(nn.Module):
             lateral[level] += upsample_nearest(lateral[level + 1], 2)
         return [
             nn.relu(ConvNorm(self.features, name=f"output{level}")(x, train))
-            for level, x in enumerate(lateral)
+            for level, x in enumerate(lateral[: self.levels])
         ]

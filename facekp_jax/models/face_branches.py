@@ -137,7 +137,7 @@ class FaceBranches(nn.Module):
     detection_overlap: float = 0.5  # IoU at which the better detection wins
 
     def setup(self):
-        self.pyramid = FeaturePyramid(self.features)
+        self.pyramid = FeaturePyramid(self.features, len(STRIDES))
         self.proposals = ProposalHead(
             self.features, len(self.anchor_ratios), len(self.branches)
         )
@@ -166,7 +166,7 @@ class FaceBranches(nn.Module):
         """
         images = standardise(batch["image"])
         levels = self.pyramid(self.backbone(images, train), train)
-        outputs = self._propose(levels[: len(STRIDES)], images.shape[1:3])
+        outputs = self._propose(levels, images.shape[1:3])
         if train:
             for key in ("candidates", "candidates_valid"):
                 outputs[key] = jnp.concatenate(
