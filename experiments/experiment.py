@@ -45,9 +45,9 @@ class Experiment:
     results: Callable[[Any, Mapping], Any]  # (record, decoded of one) -> in the photo
     metrics: Callable[[], Any]  # -> accumulator: update(record, results), result()
     naive: Callable[[Any], Any]  # record -> results of the baseline
-    # Prediction: of a detector's specification, "" for the training's own, the function
-    # (name, photo) -> records to run; then (photo, records, results of each) -> picture,
-    # and -> JSON with more pictures by their file name.
+    # Prediction: for a detector's specification, "" for that of the training, a function
+    # (name, photo) -> records to run; then of (photo, records, results of each) the
+    # overlay, and JSON with more pictures by their file name.
     detector: Callable[[str], Callable[[str, np.ndarray], Sequence[Any]]]
     draw: Callable[[np.ndarray, Sequence, Sequence], np.ndarray]
     describe: Callable[[np.ndarray, Sequence, Sequence], tuple[dict, Mapping]]

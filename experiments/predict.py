@@ -69,7 +69,7 @@ def main(_: Mapping[str, str]) -> dict[str, Any]:
     start = time.monotonic()
     for path in tqdm(paths, unit="photo", desc="predict", disable=None):
         try:
-            photo = images.read(path)
+            photo = images.read(path, apply_exif=experiment.config.apply_exif)
         except ValueError as error:
             if len(paths) == 1:
                 raise

@@ -4,6 +4,7 @@ python -m experiments.train --exp=face_branches
 """
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,6 +87,7 @@ class Config:
     val_faces: int = 200
     branches: tuple[Branch, ...] = ()  # empty: those of the data set
     face_detector: str = ""  # empty: that of the data set
+    apply_exif: bool | None = None  # turn photos upright; None: as the data set did
     max_boxes: int = 0  # of a branch in a photo; 0: the most that the data set has
     crop_side: int = 192  # pixels, a multiple of 32
     margin: float | None = None  # around the face, of its longer side; None: MARGIN, or
@@ -233,14 +235,16 @@ def _with_data(config, data):
                 config.val_faces, VALIDATION_SEED, partly_labelled=False
             )
 
-        train, detector, most = source("train"), "haar", 8
+        train, detector, upright, most = source("train"), "haar", True, 8
     else:
 
         def source(split):
             return LesionImages(data, split)
 
         train = source("train")
-        detector, most = train.face_detector, max(train.max_regions.values())
+        detector, upright = train.face_detector, train.apply_exif
+        most = max(train.max_regions.values())
+        _warn(config, train.counts["train"]["branches"])
     known = {branch.name: branch for branch in KNOWN_BRANCHES}
     detector = config.face_detector or detector
     margin = 0.0 if detector == "whole" else MARGIN
@@ -249,10 +253,28 @@ def _with_data(config, data):
         branches=config.branches
         or tuple(known.get(name, Branch(name)) for name in train.branches),
         face_detector=detector,
+        apply_exif=upright if config.apply_exif is None else config.apply_exif,
         margin=margin if config.margin is None else config.margin,
         max_boxes=config.max_boxes or max(most, 1),
     )
     return resolved, source
+
+
+def _warn(config, regions):
+    """Says once what of a data set, given its regions of each branch, is not used."""
+    names = [branch.name for branch in config.branches] or list(regions)
+    for name in names:
+        if not regions.get(name):
+            print(
+                f"warning: branch {name} has no region to train on; its losses are 0",
+                file=sys.stderr,
+            )
+    for name in sorted(regions.keys() - set(names)):
+        print(
+            f"warning: {regions[name]} regions of {name} are left out: "
+            "--config.branches does not name it",
+            file=sys.stderr,
+        )
 
 
 def _describe(photo, records, found, names):

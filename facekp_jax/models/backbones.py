@@ -82,7 +82,7 @@ class FeaturePyramid(nn.Module):
 
     @nn.compact
     def __call__(self, maps: Sequence[jax.Array], train: bool) -> list[jax.Array]:
-        """Maps from fine to coarse, each half the size -> the finest ones, one width."""
+        """Maps from fine to coarse, each half the size -> the finest, of one width."""
         lateral = [
             Conv(self.features, 1, name=f"lateral{level}")(x)
             for level, x in enumerate(maps)
