@@ -2,7 +2,8 @@
 
     python -m data_prep.build --source=coco --input=DIR --output=DIR --split=train
 
-A second call with another --split adds it to the same data set.
+A second call with another --split adds it to the same data set. docs/data.md describes
+the sources and what is done with what does not fit.
 """
 
 import collections
@@ -16,24 +17,35 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
-from data_prep.readers import Tally, coco
+from data_prep.readers import Tally, coco, voc, yolo
 from facekp_jax import command, datasets, faces
 
-READERS = {"coco": coco}
+READERS = {"coco": coco, "yolo": yolo, "voc": voc}
 
 _SOURCE = flags.DEFINE_string("source", "coco", f"one of {', '.join(READERS)}")
 _INPUT = flags.DEFINE_string("input", None, "folder to read")
 _OUTPUT = flags.DEFINE_string("output", None, "folder of the data set to write")
 _SPLIT = flags.DEFINE_string("split", "train", "name of the split to write")
 _ANNOTATIONS = flags.DEFINE_string(
-    "annotations", None, "annotation file [INPUT/annotations.json]"
+    "annotations",
+    None,
+    "coco: the file [INPUT/annotations.json]; yolo: the file of names "
+    "[INPUT/data.yaml]; voc: the folder [INPUT/Annotations]",
 )
-_IMAGES = flags.DEFINE_string("images", None, "folder of pictures [INPUT/images]")
+_IMAGES = flags.DEFINE_string(
+    "images",
+    None,
+    "folder of pictures [coco: INPUT/images; yolo: what data.yaml says, or "
+    "INPUT/SPLIT/images; voc: INPUT/JPEGImages]",
+)
 _GROUP = flags.DEFINE_string(
     "group",
     "category",
     "what makes a branch: each category, each supercategory, or all:NAME for one "
     "branch NAME of all categories",
+)
+_NONE = flags.DEFINE_list(
+    "none", [], "categories that say that there is nothing: never a branch"
 )
 _FACE_DETECTOR = flags.DEFINE_string(
     "face_detector", "haar", "haar, yunet:PATH, or whole: the picture is the face"
@@ -75,6 +87,7 @@ def main(_: Mapping[str, str]) -> dict[str, Any]:
         "split": _SPLIT.value,
         "counts": {
             **tally.counts,
+            "notes": dict(tally.notes),
             "branches": counts["branches"],
             "photos_without_regions": found["empty"],
             "photos_without_face": found["no_face"],
@@ -102,9 +115,11 @@ def _prepare(tally):
     reading = READERS[_SOURCE.value].read(
         _INPUT.value,
         tally,
+        split=_SPLIT.value,
         annotations=_ANNOTATIONS.value,
         image_folder=_IMAGES.value,
         group=_GROUP.value,
+        none=_NONE.value,
         apply_exif=_APPLY_EXIF.value,
     )
     return detect, reading

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import json
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from facekp_jax.command import UsageError
@@ -76,16 +76,6 @@ def override(config: Any, arguments: Mapping[str, str]) -> Any:
     return config
 
 
-def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, value) of every field that the command line can set."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from leaves(value, f"{prefix}{field.name}.")
-        else:
-            yield prefix + field.name, value
-
-
 def _override_one(config, names, text, path):
     name, *rest = names
     hints = typing.get_type_hints(type(config))
@@ -99,15 +89,19 @@ def _override_one(config, names, text, path):
         value = _override_one(inner, rest, text, path)
     else:
         value = from_dict(hints[name], _parse(hints[name], text), f"--{path}")
-    return dataclasses.replace(config, **{name: value})
+    try:
+        return dataclasses.replace(config, **{name: value})
+    except ValueError as error:
+        raise UsageError(f"--{path}: {error}") from None
 
 
 def _parse(kind, text):
     """JSON where it is JSON; a plain string where the field takes one."""
     if kind is str:
         return text
+    takes_bool = bool in (kind, *typing.get_args(kind))
     try:
-        return json.loads(text.lower() if kind is bool else text)
+        return json.loads(text.lower() if takes_bool else text)
     except json.JSONDecodeError:
         return text
 

@@ -1,6 +1,6 @@
 """Measures a trained run, beside a naive baseline, on pictures that it has not seen.
 
-python -m experiments.evaluate --workdir=DIR [--data=DIR]
+python -m experiments.evaluate --workdir=DIR [--data=DIR] [--config.score=0.3 ...]
 """
 
 import pathlib
@@ -54,9 +54,27 @@ def evaluate(
         progress.update(len(records))
     progress.close()
     measured = metrics.result()
-    measured |= {f"naive/{key}": value for key, value in naive.result().items()}
+    # Counts are of the truth, the same for both.
+    baseline = {k: v for k, v in naive.result().items() if not isinstance(v, int)}
+    print(_table(measured, baseline))
+    measured |= {f"naive/{key}": value for key, value in baseline.items()}
     rest = max(len(source) - experiment.config.batch_size, 0)
     return measured, rest / seconds if seconds else None
+
+
+def _table(metrics, naive):
+    """One line for each metric: the model's value, the baseline's."""
+
+    def shown(value):
+        if value is None:
+            return "n/a"
+        return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+    rows = [("", "model", "naive")]
+    rows += [
+        (k, shown(v), shown(naive[k]) if k in naive else "") for k, v in metrics.items()
+    ]
+    return "\n".join(f"{name:32}{ours:>10}{theirs:>10}" for name, ours, theirs in rows)
 
 
 def _one(decoded: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -68,7 +86,9 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
     if WORKDIR.value is None:
         raise command.UsageError("no workdir; give --workdir the folder of a training")
     workdir = pathlib.Path(WORKDIR.value)
-    name, experiment = load_experiment(workdir, lambda recorded: DATA.value or recorded)
+    name, experiment = load_experiment(
+        workdir, overrides, lambda recorded: DATA.value or recorded
+    )
     mesh = data_mesh()
     state, step = restore(workdir, experiment, mesh)
     metrics, images_per_second = evaluate(experiment, state, mesh)
@@ -84,4 +104,4 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, configures=True)

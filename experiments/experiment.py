@@ -22,7 +22,7 @@ import optax
 from jax.sharding import Mesh
 
 from experiments import recipes
-from experiments.configs import from_dict, to_dict
+from experiments.configs import from_dict, override, to_dict
 from facekp_jax.checkpoints import Checkpoints
 from facekp_jax.command import UsageError
 from facekp_jax.losses import Term
@@ -36,7 +36,7 @@ class Experiment:
     config: Any  # resolved: what the data set decides is filled in
     source: Callable[[str], Any]  # split ("train", "val") -> records, len and []
     sample: Callable[[Any, np.random.Generator | None], Mapping[str, np.ndarray]]
-    model: nn.Module  # model(batch, train) -> outputs
+    model: nn.Module  # model(batch, train) -> outputs, of the same parameters
     schedule: optax.Schedule  # step -> learning rate
     optimizer: optax.GradientTransformation
     targets: Callable[[Mapping, Mapping], Mapping]  # (outputs, batch) -> batch
@@ -45,9 +45,9 @@ class Experiment:
     results: Callable[[Any, Mapping], Any]  # (record, decoded of one) -> in the photo
     metrics: Callable[[], Any]  # -> accumulator: update(record, results), result()
     naive: Callable[[Any], Any]  # record -> results of the baseline
-    # Prediction: for a detector's specification, "" for that of the training, a function
-    # (name, photo) -> records to run; then of (photo, records, results of each) the
-    # overlay, and JSON with more pictures by their file name.
+    # Prediction: for a detector's specification, "" for that of the training, a
+    # function (name, photo) -> records to run; then of (photo, records, results of
+    # each) the overlay, and JSON with more pictures by their file name.
     detector: Callable[[str], Callable[[str, np.ndarray], Sequence[Any]]]
     draw: Callable[[np.ndarray, Sequence, Sequence], np.ndarray]
     describe: Callable[[np.ndarray, Sequence, Sequence], tuple[dict, Mapping]]
@@ -63,12 +63,15 @@ def load_recipe(name: str) -> types.ModuleType:
         path = pathlib.Path(name)
         if not path.is_file():
             raise UsageError(f"no recipe file {name}; give the path of one to --exp")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        spec = importlib.util.spec_from_file_location(f"recipe {path}", path)
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # where dataclasses look their types up
         spec.loader.exec_module(module)
     else:
         known = sorted(info.name for info in pkgutil.iter_modules(recipes.__path__))
         dotted = name if "." in name else f"{recipes.__name__}.{name}"
+        # A path that lacks its suffix, such as ./my_recipe, is no relative import.
+        dotted = dotted.lstrip(".")
         try:
             module = importlib.import_module(dotted)
         except ModuleNotFoundError as error:
@@ -84,14 +87,20 @@ def load_recipe(name: str) -> types.ModuleType:
     return module
 
 
+def recorded_name(name: str) -> str:
+    """A recipe's name as a run keeps it: a file by its whole path."""
+    return str(pathlib.Path(name).absolute()) if name.endswith(".py") else name
+
+
 def write_run(workdir: pathlib.Path, name: str, data: str | None, config: Any) -> None:
     """Writes `config.json`, enough to rebuild the run."""
-    if name.endswith(".py"):
-        name = str(pathlib.Path(name).absolute())
     if data is not None:
         data = str(pathlib.Path(data).absolute())
-    run = {"experiment": name, "data": data, "config": to_dict(config)}
-    workdir.mkdir(parents=True, exist_ok=True)
+    run = {
+        "experiment": recorded_name(name),
+        "data": data,
+        "config": to_dict(config),
+    }
     (workdir / "config.json").write_text(json.dumps(run, indent=2) + "\n")
 
 
@@ -109,31 +118,33 @@ def read_run(workdir: pathlib.Path) -> tuple[str, str | None, dict[str, Any]]:
         )
     try:
         run = json.loads(path.read_text())
-        return run["experiment"], run["data"], run["config"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        return str(run["experiment"]), run["data"], run["config"]
+    except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is damaged ({error!r}); train again") from None
 
 
 def load_experiment(
     workdir: pathlib.Path,
+    overrides: Mapping[str, str],
     choose: Callable[[str | None], str | None] = lambda recorded: None,
 ) -> tuple[str, Experiment]:
-    """(name, experiment) of a trained workdir.
+    """(name, experiment) of a trained workdir, fields of its config overridden.
 
     `choose` is given the folder of the training's data set, or None, and gives the one
     to open; by default none, for prediction must work where the data is not.
     """
     name, recorded, config = read_run(workdir)
     recipe = load_recipe(name)
-    config = from_dict(recipe.Config, config)
+    config = override(from_dict(recipe.Config, config), overrides)
     return name, recipe.build(config, choose(recorded))
 
 
 def initial_state(experiment: Experiment, mesh: Mesh) -> TrainState:
     """State before the first step, of the shapes that the first record gives."""
-    record = experiment.source("train")[0]
-    sample = experiment.sample(record, np.random.default_rng(0))
-    batch = {key: value[None] for key, value in sample.items() if key != "name"}
+    # Of a prediction: a training sample holds the truth, for which a run on other data
+    # may have no room.
+    sample = experiment.sample(experiment.source("val")[0], None)
+    batch = {key: value[None] for key, value in sample.items()}
     return create_state(
         experiment.model, experiment.optimizer, batch, experiment.config.seed, mesh
     )

@@ -1,7 +1,7 @@
 """Runs a trained experiment on a photo, or on every photo of a folder.
 
 python -m experiments.predict --workdir=DIR --input=PATH --output=DIR
-    [--face_detector=haar|whole|yunet:PATH]
+    [--face_detector=haar|whole|yunet:PATH] [--config.score=0.3 ...]
 
 For each photo: `NAME.json`, `NAME.overlay.png`, and in the folder `NAME` the sub-images
 that the JSON names.
@@ -32,14 +32,23 @@ _FACE_DETECTOR = flags.DEFINE_string(
 )
 
 
-def main(_: Mapping[str, str]) -> dict[str, Any]:
+def main(overrides: Mapping[str, str]) -> dict[str, Any]:
     command.use_compilation_cache()
     for flag in (_WORKDIR, _INPUT, _OUTPUT):
         if flag.value is None:
             raise command.UsageError(f"--{flag.name} is missing; give it a path")
     paths = images.list_images(_INPUT.value)
+    folder = pathlib.Path(_INPUT.value)
+    files = sum(p.is_file() for p in folder.iterdir()) if folder.is_dir() else 1
+    others = files - len(paths)  # no pictures, by their suffix
     workdir, output = pathlib.Path(_WORKDIR.value), pathlib.Path(_OUTPUT.value)
-    name, experiment = load_experiment(workdir)
+    if output.resolve() == paths[0].parent.resolve():
+        raise command.UsageError(
+            f"--output={output} is the folder of the photos; the overlays would be "
+            "photos the next time: name another"
+        )
+    command.make_folder("output", output)
+    name, experiment = load_experiment(workdir, overrides)
     detect = experiment.detector(_FACE_DETECTOR.value)
     mesh = data_mesh()
     state, step = restore(workdir, experiment, mesh)
@@ -59,9 +68,9 @@ def main(_: Mapping[str, str]) -> dict[str, Any]:
                 results.append(experiment.results(record, one))
         return results
 
-    output.mkdir(parents=True, exist_ok=True)
     counts = {
         "photos": len(paths),
+        "other_files": others,
         "unreadable": 0,
         "without_instance": 0,
         "instances": 0,
@@ -109,4 +118,4 @@ def _write(output, path, photo, records, results, experiment: Experiment):
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, configures=True)

@@ -4,6 +4,7 @@ python -m experiments.train --exp=face_branches [--workdir=DIR] [--data=DIR]
     [--config.steps=500 ...] [--resume] [--print_config]
 """
 
+import contextlib
 import json
 import math
 import pathlib
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import tensorboardX
 from absl import flags
 from tqdm import tqdm
@@ -25,15 +27,17 @@ from experiments.experiment import (
     initial_state,
     load_recipe,
     read_run,
+    recorded_name,
     restore,
     write_run,
 )
 from facekp_jax import command
-from facekp_jax.checkpoints import Checkpoints
+from facekp_jax.checkpoints import Checkpoints, NoCheckpoint
 from facekp_jax.input import training_batches
 from facekp_jax.training import data_mesh, make_train_step, shard_batch
 
 PICTURES = 8  # of the validation split, for TensorBoard
+LEAST = {"steps": 0, "seed": 0, "batch_size": 1, "log_every": 1, "checkpoint_every": 1}
 
 _EXP = flags.DEFINE_string(
     "exp", None, "Recipe: its name, a dotted module or the path of a .py file."
@@ -54,6 +58,7 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any] | None:
         return None
     if workdir is None:
         workdir = pathlib.Path(tempfile.mkdtemp(prefix=f"{pathlib.Path(name).stem}-"))
+    command.make_folder("workdir", workdir)
     print(f"workdir: {workdir}", flush=True)
     if not _RESUME.value:
         write_run(workdir, name, DATA.value, experiment.config)
@@ -72,6 +77,12 @@ def _fresh(workdir, overrides):
         )
     recipe = load_recipe(_EXP.value)
     config = override(recipe.Config(), overrides)
+    for field, least in LEAST.items():
+        value = getattr(config, field)
+        if value < least:
+            raise command.UsageError(
+                f"--config.{field} is {value}; give it at least {least}"
+            )
     return _EXP.value, recipe.build(config, DATA.value)
 
 
@@ -79,7 +90,7 @@ def _resumed(workdir, overrides):
     if workdir is None:
         raise command.UsageError("--resume needs --workdir, the folder of the run")
     name, data, config = read_run(workdir)
-    if _EXP.value not in (None, name):
+    if _EXP.value is not None and recorded_name(_EXP.value) != name:
         raise command.UsageError(
             f"{workdir} holds a run of {name}, not of {_EXP.value}; give --exp={name} "
             "or another --workdir"
@@ -100,10 +111,12 @@ def train(
     """Runs all steps that are left, saves, and measures on the validation split."""
     config = experiment.config
     mesh = data_mesh()
-    if resume and (workdir / "checkpoints").exists():
-        state, first = restore(workdir, experiment, mesh)
-    else:
-        state, first = initial_state(experiment, mesh), 0
+    experiment.source("val")  # one that is missing must not be found after the training
+    restored = None
+    if resume:
+        with contextlib.suppress(NoCheckpoint):  # stopped before there was one
+            restored = restore(workdir, experiment, mesh)
+    state, first = restored or (initial_state(experiment, mesh), 0)
     checkpoints = Checkpoints(workdir / "checkpoints")
     train_step = make_train_step(
         experiment.model, experiment.targets, experiment.losses, experiment.optimizer
@@ -135,6 +148,7 @@ def train(
             _check_finite(*previous)
             log.write(done, losses, experiment.schedule(done - 1))
         if saves:
+            _check_parameters(state, done, names)
             checkpoints.save(done, state)
     checkpoints.close()
     log.close_bar()
@@ -158,11 +172,22 @@ def train(
 def _check_finite(losses, step, names):
     broken = [key for key, value in losses.items() if not math.isfinite(value)]
     if broken:
-        raise ValueError(
-            f"step {step}: {broken[-1]} is {float(losses[broken[-1]])}; the last good "
-            "checkpoint stays; lower --config.optimizer.learning_rate or look at the "
-            f"records {', '.join(map(str, names))}"
-        )
+        _stop(f"{broken[-1]} is {float(losses[broken[-1]])}", step, names)
+
+
+def _check_parameters(state, step, names):
+    # A loss can be finite and its gradient not: the next loss would tell, too late.
+    values = jax.device_get((state.params, state.batch_stats))
+    if not all(np.isfinite(value).all() for value in jax.tree.leaves(values)):
+        _stop("a parameter is not finite", step, names)
+
+
+def _stop(what, step, names):
+    raise ValueError(
+        f"step {step}: {what}; the last good checkpoint stays; lower "
+        "--config.optimizer.learning_rate or look at the records "
+        f"{', '.join(map(str, names))}"
+    )
 
 
 class Log:

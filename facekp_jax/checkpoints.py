@@ -10,6 +10,11 @@ import jax
 import orbax.checkpoint as ocp
 
 CHECKSUMS = "checksums.json"
+_UNFINISHED = f"{CHECKSUMS} is missing: killed while saving"
+
+
+class NoCheckpoint(ValueError):
+    """The run was stopped before its first checkpoint was whole."""
 
 
 class Checkpoints:
@@ -59,22 +64,36 @@ class Checkpoints:
             (state, step, messages about the damaged ones that were passed over).
 
         Raises:
-            ValueError: if there is no whole checkpoint.
+            NoCheckpoint: if none was ever finished.
+            ValueError: if none is whole any more, or the newest is of another model.
         """
-        messages = []
+        faults = {}
         for folder in self._folders():
             fault = _fault(folder)
             if fault is None:
                 step = _step(folder)
-                restored = self._manager.restore(
-                    step, args=ocp.args.StandardRestore(like)
-                )
+                try:
+                    restored = self._manager.restore(
+                        step, args=ocp.args.StandardRestore(like)
+                    )
+                except ValueError as error:
+                    raise ValueError(
+                        f"checkpoint {folder} is not of the model that config.json "
+                        "describes; restore that file, or train again"
+                    ) from error
+                messages = [
+                    f"checkpoint {damaged} is damaged ({fault}); the one before it is "
+                    "used"
+                    for damaged, fault in faults.items()
+                ]
                 return restored, step, messages
-            messages.append(
-                f"checkpoint {folder} is damaged ({fault}); the one before it is used"
-            )
-        raise ValueError(
-            "; ".join([*messages, f"no whole checkpoint in {self.directory}"])
+            faults[folder] = fault
+        damaged = [f"{folder} ({fault})" for folder, fault in faults.items()]
+        never = all(fault == _UNFINISHED for fault in faults.values())
+        raise (NoCheckpoint if never else ValueError)(
+            f"no whole checkpoint in {self.directory}"
+            + (f"; damaged: {', '.join(damaged)}" if damaged else "")
+            + "; train the run first"
         )
 
     def _folders(self):
@@ -93,8 +112,8 @@ def _step(folder):
 def _fault(folder):
     """What is wrong with a checkpoint's files, or None."""
     recorded = folder / CHECKSUMS
-    if folder.suffix or not recorded.exists():
-        return f"{CHECKSUMS} is missing: killed while saving"
+    if not recorded.exists():
+        return _UNFINISHED
     try:
         expected = json.loads(recorded.read_text())
     except ValueError:

@@ -45,15 +45,17 @@ def run(
             positional ones; what it returns becomes one line of JSON, the last on
             stdout.
         configures: whether the command takes `--config.` arguments.
-        positional: names of the arguments that every call must give without a flag.
+        positional: names of the arguments that every call must give without a flag;
+            after a last one that is "...", more may follow.
     """
 
     def parse(argv):
         try:
             overrides = [a for a in argv[1:] if configures and a.startswith(CONFIG)]
             values = flags.FLAGS([a for a in argv if a not in overrides])[1:]
-            surplus, missing = values[len(positional) :], positional[len(values) :]
-            if surplus:
+            wanted = [name for name in positional if name != "..."]
+            surplus, missing = values[len(wanted) :], wanted[len(values) :]
+            if surplus and "..." not in positional:
                 raise UsageError(
                     f"{surplus[0]!r} is no flag; settings are given as --name=value"
                 )
@@ -67,9 +69,11 @@ def run(
         # Libraries report at length what the one line below says.
         logging.set_verbosity(logging.ERROR)
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-        first, failure = 1 + len(positional), None
+        overrides = [a for a in argv[1:] if a.startswith(CONFIG)]
+        values = [a for a in argv[1:] if a not in overrides]
+        failure = None
         try:
-            result = main(_overrides(argv[first:]), *argv[1:first])
+            result = main(_overrides(overrides), *values)
         except Failed as error:
             result, failure = error.result, error
         except UsageError as error:
@@ -84,6 +88,20 @@ def run(
             _end(1, failure)
 
     app.run(guarded, flags_parser=parse)
+
+
+def make_folder(flag: str, path: pathlib.Path) -> None:
+    """Makes the folder that a flag names, if it is not there.
+
+    Raises:
+        UsageError: if there cannot be one.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"--{flag}={path} cannot be made a folder ({error.strerror}); name another"
+        ) from error
 
 
 def use_compilation_cache() -> None:

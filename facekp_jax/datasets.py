@@ -21,6 +21,7 @@ from facekp_jax.records import LesionImage, Region
 
 VERSION = "1.0.0"  # of the form on disk; the first number changes when readers must
 _NAME = "lesion_images"
+_METADATA = {"branches", "face_detector", "apply_exif", "max_regions", "counts"}
 _RECORDS_PER_SHARD = 4096
 _RECORDS_PER_WRITE = 64
 
@@ -129,7 +130,8 @@ class LesionImages:
         metadata = _existing(self.directory)
         if split not in metadata:
             raise ValueError(
-                f"{directory}: no split {split!r}; there is {', '.join(metadata)}"
+                f"{directory}: no split {split!r}, only {', '.join(metadata)}; "
+                f"add it with python -m data_prep.build --split={split}"
             )
         self.splits = tuple(metadata)
         self.branches = tuple(
@@ -151,21 +153,37 @@ class LesionImages:
         return len(self._examples)
 
     def __getitem__(self, index: int) -> LesionImage:
-        example = self._examples[range(len(self))[index]]
-        image = self._decode(example["image"], apply_exif=self.apply_exif)
+        return self.with_bytes(index)[0]
+
+    def with_bytes(self, index: int) -> tuple[LesionImage, bytes]:
+        """A record and its picture's encoded bytes, as `write` takes them."""
+        number = range(len(self))[index]
+        try:
+            example = self._examples[number]
+        except RuntimeError as error:
+            raise ValueError(
+                f"{self.directory / self.split}: record {number} cannot be read "
+                f"({error}); build the split again"
+            ) from error
+        name = example["name"].decode()
+        try:
+            image = self._decode(example["image"], apply_exif=self.apply_exif)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
         size = [int(example["height"]), int(example["width"])]
         if [*image.shape[:2]] != size:
             raise ValueError(
-                f"{example['name'].decode()}: decodes to {image.shape[:2]} pixels "
+                f"{name}: decodes to {image.shape[:2]} pixels "
                 f"(height, width), but its regions are for {size}"
             )
-        return LesionImage(
-            name=example["name"].decode(),
+        record = LesionImage(
+            name=name,
             image=image,
             regions=tuple(self._regions(example, size)),
             labelled=tuple(self._split_branches[i] for i in example["labelled"]),
             face=example["face"][0] if len(example["face"]) else None,
         )
+        return record, example["image"]
 
     def __reduce__(self):
         opened = functools.partial(LesionImages, decode=self._decode)
@@ -295,6 +313,13 @@ def _existing(directory):
     return metadata
 
 
+def _damaged(folder, fault):
+    return ValueError(
+        f"{folder}: what describes it is damaged ({fault}); remove that folder and "
+        "build the split again"
+    )
+
+
 def _metadata(directory):
     """Split name -> metadata of a data set's splits, "train" first; may be empty."""
     found = {}
@@ -302,7 +327,10 @@ def _metadata(directory):
     for folder in sorted(folders, key=lambda p: (p.name != "train", p.name)):
         if folder.suffix == ".unfinished":
             continue
-        info = tfds.builder_from_directory(folder).info
+        try:
+            info = tfds.builder_from_directory(folder).info
+        except Exception as error:  # of TFDS, of protobuf, of JSON
+            raise _damaged(folder, error) from error
         if info.name != _NAME:
             continue
         if info.version.major != int(VERSION.split(".")[0]):
@@ -310,5 +338,8 @@ def _metadata(directory):
                 f"{folder}: written as version {info.version}, this program reads "
                 f"{VERSION}; build it again"
             )
-        found[folder.name] = info.metadata
+        metadata = info.metadata or {}
+        if missing := _METADATA - metadata.keys():
+            raise _damaged(folder, f"no {', '.join(sorted(missing))}")
+        found[folder.name] = metadata
     return found

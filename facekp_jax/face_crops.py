@@ -23,11 +23,15 @@ MIN_VISIBLE = (
 def face_matrix(record: LesionImage, side: int, margin: float) -> np.ndarray:
     """Map [2, 3] from the photo to its face image of side x side pixels.
 
-    A record without a face box is all face.
+    The face's box is widened by a margin, as a share of its longer side. A face that
+    fills the photo is not, there is nothing around it; nor is a record without a box,
+    which is all face.
     """
     height, width = record.image.shape[:2]
-    face = np.array([0, 0, width, height]) if record.face is None else record.face
-    return geometry.crop_matrix(geometry.square(face, margin), side)
+    whole = np.array([0, 0, width, height])
+    face = whole if record.face is None else record.face
+    fills = (face[:2] <= whole[:2]).all() and (face[2:] >= whole[2:]).all()
+    return geometry.crop_matrix(geometry.square(face, 0.0 if fills else margin), side)
 
 
 def augmented_matrix(
@@ -74,9 +78,8 @@ def cut(
     image = geometry.warp(record.image, matrix, side)
     if rng is None:
         return image
-    return cv2.convertScaleAbs(
-        image, alpha=rng.uniform(0.85, 1.15), beta=rng.uniform(-12, 12)
-    )
+    levels = np.arange(256) * rng.uniform(0.85, 1.15) + rng.uniform(-12, 12)
+    return cv2.LUT(image, np.rint(levels).clip(0, 255).astype(np.uint8))
 
 
 def truth(

@@ -38,7 +38,9 @@ def detector(spec):
                 f"face detector {spec!r}: there is no file {path!r}; YuNet's ONNX file "
                 "is in OpenCV's model zoo, github.com/opencv/opencv_zoo"
             )
-        return YuNet(path)
+        network = YuNet(path)
+        network.check()
+        return network
     if spec == "haar":
         if not hasattr(cv2, "CascadeClassifier"):
             raise ValueError(
@@ -104,6 +106,18 @@ class YuNet:
         boxes[:, 2:] += boxes[:, :2]
         boxes = geometry.transform_boxes(geometry.invert(m), boxes)
         return _largest_first(boxes, image)
+
+    def check(self):
+        """Raises a ValueError if the file is no YuNet network."""
+        blank = np.zeros((YUNET_SIDE, YUNET_SIDE, 3), np.uint8)
+        try:
+            self._network().detect(blank)
+        except cv2.error as error:
+            raise ValueError(
+                f"face detector 'yunet:{self.path}': OpenCV cannot run it as YuNet "
+                f"({error.err}); take the ONNX file of OpenCV's model zoo, "
+                "github.com/opencv/opencv_zoo"
+            ) from error
 
     def _network(self):
         return cv2.FaceDetectorYN.create(

@@ -60,7 +60,12 @@ def decode(data: bytes, *, apply_exif: bool = True) -> np.ndarray:
     if pixels is None:
         raise ValueError("not a picture, or a damaged one")
     pixels = _three_channels(_eight_bits(pixels))
-    if apply_exif:
+    if data[:4] in (b"II*\0", b"MM\0*"):
+        # OpenCV has turned a TIFF itself, whose header is an EXIF block.
+        if not apply_exif:
+            turn = _orientation(data)
+            pixels = _turn(pixels, {6: 8, 8: 6}.get(turn, turn))
+    elif apply_exif:
         for kind, block in zip(kinds, metadata, strict=True):
             if kind == cv2.IMAGE_METADATA_EXIF:
                 pixels = _turn(pixels, _orientation(np.asarray(block).tobytes()))

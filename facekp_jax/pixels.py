@@ -115,7 +115,11 @@ def pseudo_mask(image, box, rule):
         where the rule finds nothing.
     """
     height, width = image.shape[:2]
-    x0, y0, x1, y1 = np.clip(np.rint(box), 0, [width, height] * 2).astype(int).tolist()
+    limit = np.array([width, height])
+    low = np.clip(np.rint(box[:2]), 0, limit - 1).astype(int)
+    # A box thinner than a pixel still has one.
+    high = np.clip(np.rint(box[2:]), low + 1, limit).astype(int)
+    (x0, y0), (x1, y1) = low.tolist(), high.tolist()
     whole = Patch(x0, y0, np.ones((y1 - y0, x1 - x0), bool))
     grown = dilate(target_pixels(image, whole, rule), MARGIN, height, width)
     inside = _within(grown, whole)

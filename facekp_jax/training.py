@@ -55,10 +55,10 @@ def create_state(
     seed: int,
     mesh: Mesh,
 ) -> TrainState:
-    """Initial state, replicated over the mesh; `batch` gives the shapes."""
+    """Initial state, replicated over the mesh; `batch` gives a prediction's shapes."""
 
     def initialise(batch):
-        variables = model.init(jax.random.key(seed, impl="rbg"), batch, train=True)
+        variables = model.init(jax.random.key(seed, impl="rbg"), batch, train=False)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=variables["params"],

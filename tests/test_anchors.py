@@ -171,7 +171,7 @@ def test_match_against_tables():
 
 def test_match_gives_no_gradient():
     def loss(found):
-        index, label = anchors.match(
+        _, label = anchors.match(
             found,
             jnp.array([[0.0, 0, 10, 10]]),
             jnp.ones(1, bool),

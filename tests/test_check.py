@@ -1,5 +1,6 @@
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -109,7 +110,7 @@ def test_a_damaged_file_is_a_fault(tmp_path):
     path.write_bytes(data)
     done = run(tmp_path)
     assert done.returncode == 1, done.stderr
-    assert "train, photo 0: Corrupted" in done.stdout
+    assert re.search(r"  train, photo 0: .*Corrupted", done.stdout)
     assert json.loads(done.stdout.splitlines()[-1])["faults"] == 1
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from facekp_jax.checkpoints import Checkpoints
+from facekp_jax.checkpoints import CHECKSUMS, Checkpoints, NoCheckpoint
 from facekp_jax.training import TrainState
 
 
@@ -138,14 +138,15 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(directory, dam
     assert reason in message
 
 
+# The step itself, or first one before it, which Orbax would count as saved.
+@pytest.mark.parametrize("steps", [(8,), (6, 8)])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_step_can_be_saved_again(directory, damage):
+def test_a_damaged_step_can_be_saved_again(directory, damage, steps):
     damage(directory / "8")
     checkpoints = Checkpoints(directory)
     _, step, _ = checkpoints.restore_latest(state_at(0))
     assert step == 4
-    # A step before the damaged one, which Orbax would count as saved, and the step.
-    for step in (6, 8):
+    for step in steps:
         checkpoints.save(step, state_at(step + 100))
         state, latest, messages = checkpoints.restore_latest(state_at(0))
         assert (latest, messages) == (step, [])
@@ -172,8 +173,26 @@ def test_nothing_whole_is_an_error_that_names_all(directory):
         assert str(word) in str(caught.value)
 
 
+def test_one_of_another_model_is_an_error_in_one_line(directory):
+    checkpoints = Checkpoints(directory)
+    with pytest.raises(ValueError, match=r"/8 is not of the model that config\.json"):
+        checkpoints.restore_latest({"x": jnp.zeros(2)})
+    checkpoints.close()
+
+
+def test_none_yet_differs_from_none_left(directory):
+    for step in ("4", "8"):
+        kill_before_checksums(directory / step)
+    with pytest.raises(NoCheckpoint):
+        restore(directory)
+    (directory / "4" / CHECKSUMS).write_text("{}")
+    with pytest.raises(ValueError) as caught:
+        restore(directory)
+    assert not isinstance(caught.value, NoCheckpoint)
+
+
 def test_an_empty_folder_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"no whole checkpoint in .*/empty"):
+    with pytest.raises(NoCheckpoint, match=r"no whole checkpoint in .*/empty"):
         restore(tmp_path / "empty")
 
 

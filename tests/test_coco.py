@@ -102,6 +102,25 @@ def test_groups(tmp_path, group, branches, branch):
     assert photo.regions[0].branch == branch
 
 
+def test_categories_that_mean_none(tmp_path):
+    annotations = [annotation(), annotation(annotation_id=1, category_id=8)]
+    dataset(tmp_path, annotations=[*annotations, annotation((0, 0, 0, 0), 2)])
+    for group, branches in (
+        ("category", ("dark_circle", "acne")),
+        ("supercategory", ("eye", "skin")),
+        ("all:spot", ("spot",)),
+    ):
+        reading, (photo,), tally = read(
+            tmp_path, group=group, none=["Mole"], strict=True
+        )
+        assert reading.branches == photo.labelled == branches
+        assert [r.branch for r in photo.regions] == [branches[-1]]
+        assert tally.notes == {"annotations of mole, which means none": 2}
+        assert tally.counts["regions"]["read"] == 1
+    with pytest.raises(ValueError, match=r"--none=no_acne: no such category; .* acne"):
+        read(tmp_path, none=["mole", "no acne"])
+
+
 def test_one_branch_needs_no_categories(tmp_path):
     dataset(tmp_path, categories=None, annotations=[annotation()])
     with pytest.raises(ValueError, match=r"no categories; --group=all:NAME"):
@@ -174,6 +193,10 @@ def test_boxes_over_the_border_are_clipped(tmp_path, box, clipped):
         ({"size": [20, 30], "counts": [5, -3]}, "malformed"),
         ({"size": [20, 30]}, "malformed"),
         ({"size": [20, 30], "counts": [600]}, "without a pixel"),
+        ({"size": 600, "counts": [600]}, "another size"),
+        ([[0, 0, 1e8, 0, 1e8, 1e8]], "fewer than 3 points"),
+        (5, "neither polygons nor run lengths"),
+        ("[[1, 1, 5, 1, 5, 5]]", "neither polygons nor run lengths"),
     ],
 )
 def test_an_unusable_mask_leaves_the_box(tmp_path, segmentation, reason):
@@ -201,12 +224,15 @@ def test_a_good_polygon_survives_a_bad_one(tmp_path):
         (annotation((float("nan"), 1, 2, 3)), "not four finite numbers"),
         (annotation((1, 1, float("inf"), 3)), "not four finite numbers"),
         (annotation((1, 2, 3)), "not four finite numbers"),
+        (annotation((1, 1, 10**400, 3)), "not four finite numbers"),
         (annotation((1, 2, 3, None)), "not four finite numbers"),
         (annotation((40, 2, 3, 3)), "box outside the picture"),
         (annotation(None), "neither box nor mask"),
-        (annotation(category_id=99), "category_id 99 is not a category's"),
-        ({"image_id": 0, "bbox": [1, 1, 2, 2]}, "category_id None"),
+        (annotation(category_id=99), "category 99 is not declared"),
+        ({"image_id": 0, "bbox": [1, 1, 2, 2]}, "category None is not declared"),
+        (annotation(category_id=[7]), "category [7] is not declared"),
         (annotation(image_id=5), "image_id of no image"),
+        (annotation(image_id=[0]), "image_id of no image"),
         ({"id": 1, "category_id": 7, "bbox": [1, 1, 2, 2]}, "image_id of no image"),
     ],
 )
@@ -248,6 +274,7 @@ LONG = "é" * 60 + ".png"
         (entry(1, "/etc/passwd"), None, "leaves the folder of images"),
         (entry(None, "b.png"), picture(), "no id"),
         (entry(1, None), picture(), "no file_name"),
+        (entry([1], ["b.png"]), picture(), "cannot read it"),
         (entry(0, "b.png"), picture(), "id of an earlier image"),
         (entry(1, "a.png"), None, "file_name of an earlier image"),
     ],
@@ -287,7 +314,13 @@ def test_a_size_that_is_not_stated_is_the_pictures(tmp_path):
     [
         ("{", "not JSON"),
         ("[]", "no list of images"),
-        ('{"images": [3]}', "images are not all objects"),
+        ('{"images": [3]}', "images is no list of objects"),
+        ('{"images": [], "annotations": 5}', "annotations is no list of objects"),
+        ('{"images": [], "categories": {"a": 1}}', "categories is no list of objects"),
+        (
+            '{"images": [], "categories": [{"id": 1, "name": " "}]}',
+            "no letter or digit",
+        ),
         ('{"images": [], "categories": [{"name": "x"}]}', "has no id or no name"),
         (
             '{"images": [], "categories": [{"id": 1, "name": "x"},'
@@ -347,6 +380,7 @@ def test_command_line_builds_two_splits_and_counts(tmp_path):
         "counts": {
             "photos": {"read": 2, "kept": 1, "repaired": 0, "refused": 1},
             "regions": {"read": 2, "kept": 1, "repaired": 1, "refused": 1},
+            "notes": {},
             "branches": {"acne": 1},
             "photos_without_regions": 0,
             "photos_without_face": 0,

@@ -167,6 +167,53 @@ def test_killed_and_resumed_equals_the_unbroken_run(trained, tmp_path, when):
 
 
 @pytest.mark.slow
+def test_resumed_before_its_first_checkpoint(trained, tmp_path):
+    unbroken, summary = trained
+    workdir = tmp_path / "run"
+    (workdir / "checkpoints").mkdir(parents=True)
+    (workdir / "config.json").write_text((unbroken / "config.json").read_text())
+    (workdir / "metrics.jsonl").write_text('{"step": 1, "loss": 7}\n{"step": 2, "lo')
+    done = run("experiments.train", f"--workdir={workdir}", "--resume")
+    assert losses(workdir) == losses(unbroken)
+    assert result(done)["metrics"] == summary["metrics"]
+
+
+BROKEN = """
+from __future__ import annotations  # types as text, looked up in the recipe's module
+import dataclasses
+import optax
+from experiments.recipes import face_branches
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    rate: float = float("nan")
+
+@dataclasses.dataclass(frozen=True)
+class Config(face_branches.Config):
+    step: Step = Step()
+
+def build(config, data):
+    experiment = face_branches.build(config, data)
+    optimizer = optax.sgd(config.step.rate)
+    return dataclasses.replace(experiment, optimizer=optimizer)
+"""
+
+
+@pytest.mark.slow
+def test_parameters_that_are_not_finite_are_never_saved(tmp_path):
+    recipe = tmp_path / "broken.py"
+    recipe.write_text(BROKEN)
+    workdir = tmp_path / "run"
+    train = "experiments.train", f"--exp={os.path.relpath(recipe, ROOT)}"
+    done = run(*train, f"--workdir={workdir}", *TINY, "--config.steps=1", status=1)
+    assert "step 1: a parameter is not finite" in done.stderr
+    assert not any((workdir / "checkpoints").iterdir())
+    # The recipe's path may be given as before.
+    done = run(*train, f"--workdir={workdir}", "--resume", status=1)
+    assert "step 1: a parameter is not finite" in done.stderr
+
+
+@pytest.mark.slow
 def test_predict_on_a_folder(trained, tmp_path):
     workdir, _ = trained
     folder = tmp_path / "photos of a día"
@@ -177,11 +224,15 @@ def test_predict_on_a_folder(trained, tmp_path):
         images.encode_png(np.full((90, 120, 3), 128, np.uint8))
     )
     (folder / "text.jpg").write_text("not a picture")
+    (folder / "notes.txt").write_text("no picture by its name")
     output = tmp_path / "found"
     # Untrained scores are low: what is shown is set by the run's own config.
     config = json.loads((workdir / "config.json").read_text())
     config["config"]["score"] = 0.0
     config["config"]["min_score"] = 0.0
+    # Truth has no part in a prediction: a data set may have fewer regions on a photo
+    # than the embedded one.
+    config["config"]["max_boxes"] = 1
     shown = tmp_path / "shown"
     shown.mkdir()
     (shown / "config.json").write_text(json.dumps(config))
@@ -194,6 +245,7 @@ def test_predict_on_a_folder(trained, tmp_path):
     )
     assert result(done)["counts"] == {
         "photos": 3,
+        "other_files": 1,
         "unreadable": 1,
         "without_instance": 1,
         "instances": 1,
@@ -272,13 +324,24 @@ def test_annotated_photos_from_build_to_predict(tmp_path):
     )
     config = json.loads((workdir / "config.json").read_text())["config"]
     assert [branch["name"] for branch in config["branches"]] == ["acne", "scar"]
-    assert (config["face_detector"], config["margin"]) == ("whole", 0.0)
+    assert config["face_detector"] == "whole"
     # Boxes without masks, and a branch without a region: nothing to measure.
     assert summary["metrics"]["acne/box_ap50"] is not None
     assert summary["metrics"]["acne/mask_ap50"] is None
     assert summary["metrics"]["scar/box_ap50"] is None
     assert losses(workdir)[0]["loss/acne/second"] == 0
     assert losses(workdir)[0]["loss/acne/first"] > 0
+    (data / "val").rename(tmp_path / "val")
+    done = run(
+        "experiments.train",
+        "--exp=face_branches",
+        f"--data={data}",
+        f"--workdir={tmp_path / 'unmeasured'}",
+        *TINY,
+        status=1,
+    )
+    assert "no split 'val'" in done.stderr
+    assert "step 1" not in done.stdout
     # Prediction works where the data set is gone.
     data.rename(tmp_path / "moved")
     done = run(
@@ -329,7 +392,22 @@ MISTAKES = {
         2,
         "'many'",
     ),
+    "value out of range": (
+        ["experiments.train", "--exp=face_branches", "--config.batch_size=0"],
+        2,
+        "--config.batch_size is 0",
+    ),
+    "recipe file without its suffix": (
+        ["experiments.train", "--exp=./my_recipe"],
+        2,
+        "'./my_recipe'; --exp takes one of",
+    ),
     "unknown flag": (["experiments.train", "--exps=face_branches"], 2, "exps"),
+    "a file for a folder": (
+        ["experiments.train", "--exp=face_branches", "--workdir=README.md"],
+        2,
+        "--workdir=README.md cannot be made a folder",
+    ),
     "no data": (
         ["experiments.train", "--exp=face_branches", "--data=no/data"],
         1,
@@ -369,12 +447,14 @@ def test_mistakes_with_a_trained_workdir(trained, tmp_path):
     empty.mkdir()
     text = tmp_path / "text.jpg"
     text.write_text("not a picture")
-    predict = ["experiments.predict", f"--workdir={workdir}", f"--output={tmp_path}"]
+    output = tmp_path / "found"
+    predict = ["experiments.predict", f"--workdir={workdir}", f"--output={output}"]
     train = ["experiments.train", f"--workdir={workdir}"]
     for arguments, status, expected in (
         ([*predict, f"--input={empty}"], 1, str(empty)),
         ([*predict, f"--input={text}"], 1, "text.jpg"),
         ([*predict, f"--input={text}", "--face_detector=dlib"], 1, "dlib"),
+        ([*predict, f"--input={text}", f"--output={tmp_path}"], 2, "of the photos"),
         ([*train, "--exp=face_branches"], 2, "--resume"),
         ([*train, "--resume", "--exp=other"], 2, "not of other"),
         ([*train, "--resume", "--config.steps=9"], 2, "config.steps"),

@@ -3,6 +3,7 @@ import pickle
 import subprocess
 import sys
 
+import cv2
 import numpy as np
 import pytest
 
@@ -91,6 +92,16 @@ def test_metadata_covers_all_splits(tmp_path):
     assert train.face_detector == "whole" and train.apply_exif is True
 
 
+def test_records_come_with_the_bytes_that_they_were_written_with(tmp_path):
+    jpeg = cv2.imencode(".jpg", IMAGE)[1].tobytes()
+    write(tmp_path, [(photo("a.jpg")[0], jpeg), photo("b.png")])
+    source = datasets.LesionImages(tmp_path, "train")
+    record, data = source.with_bytes(0)
+    assert (record.name, data) == ("a.jpg", jpeg)
+    np.testing.assert_array_equal(record.image, images.decode(jpeg))
+    assert source.with_bytes(-1)[1] == photo()[1]
+
+
 @pytest.mark.parametrize("apply_exif", [True, False])
 def test_pictures_are_decoded_as_they_were_annotated(tmp_path, apply_exif):
     def decode(data, *, apply_exif):
@@ -160,7 +171,7 @@ def test_what_cannot_be_opened_says_why(tmp_path):
         datasets.LesionImages(tmp_path, "train")
     write(tmp_path, [photo()])
     write(tmp_path, [photo()], split="val")
-    with pytest.raises(ValueError, match="no split 'test'; there is train, val"):
+    with pytest.raises(ValueError, match="no split 'test', only train, val"):
         datasets.LesionImages(tmp_path, "test")
 
 
@@ -170,6 +181,31 @@ def test_a_newer_form_is_refused(tmp_path):
     info.write_text(info.read_text().replace("1.0.0", "2.0.0"))
     with pytest.raises(ValueError, match=r"written as version 2\.0\.0"):
         datasets.LesionImages(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    "name, text", [("dataset_info.json", "{"), ("metadata.json", "{}")]
+)
+def test_a_damaged_description_is_named(tmp_path, name, text):
+    write(tmp_path, [photo()])
+    (tmp_path / "train" / name).write_text(text)
+    with pytest.raises(ValueError, match=r"train: what describes it is damaged"):
+        datasets.LesionImages(tmp_path, "train")
+
+
+def test_a_lost_shard_is_named(tmp_path):
+    write(tmp_path, [photo()])
+    (shard,) = (tmp_path / "train").glob("*array_record*")
+    shard.unlink()
+    with pytest.raises(ValueError, match=r"train: record 0 cannot be read"):
+        datasets.LesionImages(tmp_path, "train")[0]
+
+
+def test_a_picture_that_does_not_decode_is_named(tmp_path):
+    record, _ = photo()
+    write(tmp_path, [(record, b"hello")])
+    with pytest.raises(ValueError, match=f"{record.name}: not a picture"):
+        datasets.LesionImages(tmp_path, "train")[0]
 
 
 def test_tfds_itself_reads_a_split(tmp_path):

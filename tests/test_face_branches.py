@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from facekp_jax import anchors, face_crops
 from facekp_jax import boxes as box_ops
-from facekp_jax import face_crops, masks
 from facekp_jax.losses import face_branches as losses
 from facekp_jax.losses import weighted_sum
 from facekp_jax.models.backbones import SmallBackbone, standardise
@@ -62,14 +62,31 @@ MIXED = batch_of(
 )  # moles of the second unknown
 EMPTY = batch_of(record(0), record(1))
 TERMS = losses.terms(BRANCHES)
+# Compiling is all of the time here.
+jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def some(shapes):
+    """Variables of a module as after some training: no head is near zero."""
+    rng = np.random.default_rng(0)
+
+    def leaf(path, shape):
+        name = path[-1].key
+        if name in ("scale", "var"):
+            return np.ones(shape.shape, np.float32)
+        deviation = np.prod(shape.shape[:-1]) ** -0.5 if name == "kernel" else 0.1
+        return rng.normal(0, deviation, shape.shape).astype(np.float32)
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
 
 
 @functools.cache
 def variables():
-    return jax.jit(functools.partial(MODEL.init, train=True))(jax.random.key(0), MIXED)
+    init = functools.partial(MODEL.init, train=True)
+    return some(jax.eval_shape(init, jax.random.key(0), MIXED))
 
 
-@jax.jit
+@jit
 def _train(params, batch_stats, batch, weights):
     def loss_of(params):
         outputs, _ = MODEL.apply(
@@ -103,7 +120,7 @@ LEARNED = ("proposal_logits", "proposal_deltas", "score_logits", "deltas")
 LEARNED = (*LEARNED, "mask_logits")
 
 
-@jax.jit
+@jit
 def _losses(found, rest, batch):
     def loss_of(found):
         predicted = rest | found
@@ -167,6 +184,7 @@ def test_shapes_in_training():
         "deltas": (2, found, branches, 4),
         "mask_logits": (2, branches, MASKS, 28, 28),
     }
+    assert MIXED["mask_targets"].shape == shapes["mask_logits"]
 
 
 def test_true_boxes_join_the_candidates():
@@ -190,14 +208,12 @@ def test_weights_of_the_losses():
     terms = losses.terms(
         ("a", "b", "c"), proposal_weight=6.0, first_weight=5.0, second_weight=3.0
     )
-    weights = {}
-    for term in terms:
-        weights.setdefault(term.name, []).append(term.weight)
-    assert weights == {
-        "proposals": [2.0] * 6,  # two of each branch; the branches are averaged
-        **{f"{name}/first": [5.0, 5.0] for name in "abc"},
-        **{f"{name}/second": [3.0, 3.0] for name in "abc"},
-    }
+    assert [(term.name, term.weight) for term in terms[::2]] == [
+        (("proposals",) * 3, 2.0),  # the mean over the branches
+        (("a/first", "b/first", "c/first"), 5.0),
+        (("a/second", "b/second", "c/second"), 3.0),
+    ]
+    assert [term[::2] for term in terms[::2]] == [term[::2] for term in terms[1::2]]
 
 
 @pytest.mark.parametrize(
@@ -320,9 +336,31 @@ def test_positives_by_hand():
     moved = box_ops.decode(outputs()["deltas"][0, :, MOLE], outputs()["candidates"][0])
     refined = np.mean([giou_loss(b, box) for b in np.asarray(moved)[positive]])
     np.testing.assert_allclose(values["loss/mole/first"], scored + refined, rtol=1e-4)
-    best = np.argmax(box_ops.iou(outputs()["anchors"], box[None])[:, 0])
-    assert gradients["proposal_logits"][0, best, MOLE] < 0
-    assert gradients["proposal_deltas"][0, best, MOLE].any()
+
+    def of_anchors(*truth):
+        index, label = anchors.match(
+            outputs()["anchors"], *truth, positive=0.5, negative=0.4, force_best=True
+        )
+        return np.asarray(index), np.asarray(label)
+
+    truth = [batch[key][0, MOLE] for key in ("boxes", "valid", "crowd")]
+    index, label = of_anchors(*truth)
+    positive = label == 1
+    assert positive.any() and (index[positive] == 1).all()
+    logits = outputs()["proposal_logits"][0, :, MOLE].astype(np.float64)
+    p = 1 / (1 + np.exp(-logits))
+    focal = np.select(
+        [label == 1, label == 0],
+        [0.25 * (1 - p) ** 2 * softplus(-logits), 0.75 * p**2 * softplus(logits)],
+    )
+    deltas = outputs()["proposal_deltas"][0, :, MOLE]
+    moved = np.asarray(box_ops.decode(deltas, outputs()["anchors"]))
+    pulled = np.mean([giou_loss(found, box) for found in moved[positive]])
+    # The rest of the proposal loss is as of two empty photos.
+    change = values["loss/proposals"] - losses_of(EMPTY)[0]["loss/proposals"]
+    negative = (0.75 * p**2 * softplus(logits)).sum()
+    expected = (focal.sum() / positive.sum() - negative) / 2 + pulled
+    np.testing.assert_allclose(change, expected / len(BRANCHES), rtol=1e-3)
 
 
 def giou_loss(a, b):
@@ -336,7 +374,7 @@ def giou_loss(a, b):
 def test_masks_by_hand():
     """Logits of 0 against coverages c: cross-entropy ln 2, Dice from the sums."""
     coverage = MIXED["mask_targets"][:, ACNE, 0] / 255
-    assert 0 < coverage.min(axis=(1, 2)).max() + coverage.mean() < 1
+    assert MIXED["mask_valid"][:, ACNE, 0].all() and 0.3 < coverage.mean() < 0.7
     zeros = outputs() | {"mask_logits": np.zeros_like(outputs()["mask_logits"])}
     values, gradients = losses_of(MIXED, zeros)
     sums = coverage.sum(axis=(1, 2))
@@ -352,17 +390,22 @@ def test_a_crowd_over_the_whole_face_leaves_nothing_to_learn():
     crowd = region("mole", 0, 0, size=SIDE, crowd=True)
     values, gradients = losses_of(batch_of(record(0, crowd), record(1, crowd)))
     assert values["loss/mole/first"] == values["loss/mole/second"] == 0
-    for key in LEARNED[:4]:
-        assert is_zero(gradients[key][:, :, MOLE])
+    assert is_zero([gradients[key][:, :, MOLE] for key in LEARNED[2:4]])
+    # Of the anchors, at the borders some are more outside the picture than in it.
+    grid = outputs()["anchors"]
+    seen = box_ops.area(box_ops.clip(grid, SIDE, SIDE))
+    inside = seen >= 0.5 * box_ops.area(grid)
+    learn = gradients["proposal_logits"][:, :, MOLE] != 0
+    np.testing.assert_array_equal(learn, np.stack([~inside] * 2))
     assert values["loss/acne/first"] > 0
 
 
-@pytest.mark.parametrize("room", [1, 5])
-def test_padding_changes_no_loss(room):
+def test_padding_changes_nothing():
     records = KNOWN, ONLY_ACNE(region("acne", 30, 30))
-    got, gradients = losses_of(batch_of(*records, room=room))
-    expected, expected_gradients = losses_of(MIXED)
-    assert_same((got, gradients), (expected, expected_gradients))
+    got, expected = losses_of(batch_of(*records, room=ROOM + 3)), losses_of(MIXED)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-5), got, expected
+    )
 
 
 def test_a_branch_labelled_nowhere_costs_nothing():
@@ -377,12 +420,9 @@ def test_a_branch_labelled_nowhere_costs_nothing():
     assert not is_zero([of_branch(leaf, ACNE) for leaf in objectness.values()])
 
 
-def test_nothing_labelled_at_all():
-    loss, _, _, gradients = train(batch_of(record(0, labelled=()), ONLY_ACNE()))
-    assert loss > 0
-    loss, values, _, gradients = train(
-        batch_of(record(0, labelled=()), record(1, labelled=()))
-    )
+def test_nothing_labelled_at_all_teaches_nothing():
+    unknown = batch_of(record(0, labelled=()), record(1, labelled=()))
+    loss, values, _, gradients = train(unknown)
     assert loss == 0 and is_zero(values) and is_zero(gradients)
 
 
@@ -451,15 +491,17 @@ def heads():
     def both(branch, small, large):
         return branch.classify(small), branch.segment(large)
 
-    params = branch.init(jax.random.key(1), small, large, method=both)["params"]
-    apply = jax.jit(functools.partial(branch.apply, method=both))
-    return params, small, large, jax.device_get(apply({"params": params}, small, large))
+    init = functools.partial(branch.init, method=both)
+    variables = some(jax.eval_shape(init, jax.random.key(0), small, large))
+    apply = jit(functools.partial(branch.apply, method=both))
+    found = jax.device_get(apply(variables, small, large))
+    return variables["params"], small, large, found
 
 
 def test_heads_over_boxes_are_the_heads_of_each_box(heads):
     params, small, large, ((scores, deltas), logits) = heads
-    box = jax.jit(functools.partial(BoxHead(4).apply, {"params": params["box"]}))
-    mask = jax.jit(functools.partial(MaskHead(4).apply, {"params": params["mask"]}))
+    box = jit(functools.partial(BoxHead(4).apply, {"params": params["box"]}))
+    mask = jit(functools.partial(MaskHead(4).apply, {"params": params["mask"]}))
     assert scores.shape == (2, 3) and deltas.shape == (2, 3, 4)
     assert logits.shape == (2, 3, 28, 28)
     for index in np.ndindex(2, 3):
@@ -487,12 +529,14 @@ def _again(model, batch):
 
 @pytest.fixture(scope="module")
 def detected():
-    # Larger deltas than at first, so that what is refined has moved, also out of sight.
-    params = jax.tree.map(np.asarray, variables()["params"])
+    """Of proposals so large that they overlap, and that some find no place."""
+    params = jax.tree.map(np.array, variables()["params"])
+    deltas = params["proposals"]["deltas"]
+    deltas["bias"] = np.tile(np.float32([0, 0, 2, 2]), 3 * len(BRANCHES))
+    deltas["kernel"] = 0.2 * deltas["kernel"]
     for name in ("branch_acne", "branch_mole"):
-        deltas = params[name]["box"]["deltas"]
-        params[name]["box"]["deltas"] = deltas | {"kernel": 60 * deltas["kernel"]}
-    apply = jax.jit(functools.partial(MODEL.apply, method=_again))
+        params[name]["box"]["deltas"]["kernel"] *= 0.3
+    apply = jit(functools.partial(MODEL.apply, method=_again))
     state = {"params": params, "batch_stats": variables()["batch_stats"]}
     return jax.device_get(apply(state, {"image": MIXED["image"]}))
 
@@ -518,31 +562,39 @@ def test_shapes_in_inference(detected):
 
 def test_detections_are_refined_candidates_without_doubles(detected):
     found, _ = detected
-    assert found["valid"][..., 0].all()
     moved = box_ops.decode(found["deltas"], found["candidates"][:, :, None])
     moved = np.clip(moved, 0, SIDE)
-    scores = 1 / (1 + np.exp(-found["score_logits"]))
+    dropped = 0
     for image, branch in np.ndindex(2, len(BRANCHES)):
-        boxes, valid = found["boxes"][image, branch], found["valid"][image, branch]
-        for box, score in zip(
-            boxes[valid], found["scores"][image, branch], strict=False
-        ):
-            same = np.isclose(moved[image, :, branch], box, atol=1e-3).all(axis=-1)
-            same &= np.isclose(scores[image, :, branch], score, rtol=1e-5)
-            assert (same & found["candidates_valid"][image]).any()
-        overlaps = np.asarray(box_ops.iou(boxes[valid], boxes[valid]))
-        assert (overlaps - np.eye(len(overlaps)) <= 0.5 + 1e-6).all()
-        assert (np.diff(found["scores"][image, branch]) <= 0).all()
-        assert is_zero((boxes[~valid], found["scores"][image, branch][~valid]))
+        boxes, logits = moved[image, :, branch], found["score_logits"][image, :, branch]
+        overlaps = np.asarray(box_ops.iou(boxes, boxes))
+        kept = []
+        for number in np.argsort(-logits):
+            if found["candidates_valid"][image, number]:
+                kept.append(number)
+                if (overlaps[number, kept[:-1]] > 0.5).any():
+                    dropped += 1
+                    kept.pop()
+        kept = kept[:DETECTED]
+        padding = DETECTED - len(kept)
+        np.testing.assert_array_equal(
+            found["valid"][image, branch], [True] * len(kept) + [False] * padding
+        )
+        np.testing.assert_allclose(
+            found["boxes"][image, branch],
+            np.pad(boxes[kept], ((0, padding), (0, 0))),
+            atol=1e-3,
+        )
+        np.testing.assert_allclose(
+            found["scores"][image, branch],
+            np.pad(1 / (1 + np.exp(-logits[kept])), (0, padding)),
+            rtol=1e-5,
+        )
+    assert dropped > 2
+    assert not found["valid"].all() and not found["candidates_valid"].all()
 
 
 def test_masks_are_pooled_from_the_refined_boxes(detected):
     found, again = detected
     np.testing.assert_allclose(found["mask_logits"], again, rtol=1e-4, atol=1e-5)
     assert np.std(again) > 0
-
-
-def test_truth_of_the_record_and_of_the_model_are_one_size():
-    assert face_crops.MASK_CELLS == outputs()["mask_logits"].shape[-1]
-    cells = masks.coverage(KNOWN.regions[0].mask, KNOWN.regions[0].box, 28)
-    assert cells.shape == outputs()["mask_logits"].shape[-2:]

@@ -1,5 +1,7 @@
 """From a photo's record to a sample, and back."""
 
+import dataclasses
+
 import cv2
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ SKIN, DARK = 190, 40
 SIDE = 96
 BRANCHES = ("acne", "mole")
 RULE = ColourRule("grey", "darker", minimum=10.0)
+RULES = dict.fromkeys(BRANCHES, RULE)
 
 
 def angle(x, y, height, width, turned=False):
@@ -143,6 +146,32 @@ def test_training_varies_exposure_and_keeps_hue():
         levels.add(int(crop.max()))
         assert 0.85 * SKIN - 13 <= crop.max() <= 1.15 * SKIN + 13
     assert len(levels) > 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_exposure_keeps_the_order_of_levels(seed):
+    """Also where black would turn negative, or white pass 255."""
+    image = np.tile(np.arange(256, dtype=np.uint8)[None, :, None], (256, 1, 3))
+    record = LesionImage("levels", image, (), ())
+    matrix = face_crops.face_matrix(record, 256, 0.0)
+    crop = face_crops.cut(record, matrix, 256, np.random.default_rng(seed))
+    levels = crop[0, :, 0].astype(int)
+    assert (np.diff(levels) >= 0).all() and len(np.unique(levels)) > 200
+
+
+def test_pseudo_masks_are_for_boxes_alone():
+    record = record_of(
+        [("mole", angle(100, 60, 30, 24)), ("acne", angle(60, 60, 9, 9))]
+    )
+    mole, acne = record.regions
+    bare = dataclasses.replace(mole, mask=None)
+    crowd = dataclasses.replace(bare, crowd=True)
+    record = dataclasses.replace(record, regions=(bare, acne, crowd))
+    got = face_crops.with_pseudo_masks(record, RULES).regions
+    assert got[1] is acne and got[2] is crowd
+    assert masks.overlap(got[0].mask, mole.mask) == mole.mask.pixels.sum()
+    np.testing.assert_array_equal(got[0].box, mole.box)
+    assert face_crops.with_pseudo_masks(record, {"acne": RULE}).regions[0] is bare
 
 
 def test_no_regions_is_a_true_negative():
@@ -291,9 +320,6 @@ def found_of(record, matrix, side=SIDE, **replaced):
         for slot, region in enumerate(here):
             found["masks"][row, slot] = masks.coverage(region.mask, region.box, 28)
     return found | replaced
-
-
-RULES = dict.fromkeys(BRANCHES, RULE)
 
 
 def test_found_regions_undo_the_crop():

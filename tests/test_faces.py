@@ -50,6 +50,13 @@ def test_a_missing_model_is_named():
         faces.detector("yunet:/no/such file.onnx")
 
 
+def test_a_file_that_is_no_network_is_named(tmp_path):
+    path = tmp_path / "text.onnx"
+    path.write_text("hello")
+    with pytest.raises(ValueError, match=r"text\.onnx': OpenCV cannot run it.*zoo"):
+        faces.detector(f"yunet:{path}")
+
+
 def test_haar_without_cascades_says_the_cure(monkeypatch):
     monkeypatch.delattr(cv2, "CascadeClassifier")
     with pytest.raises(ValueError, match=r"opencv-python-headless<5.*yunet:PATH"):

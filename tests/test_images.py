@@ -105,6 +105,34 @@ def test_exif_orientation_is_applied_once(orientation, first, second, order):
     assert raw.shape == (16, 32, 3)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_of_a_tiff(orientation):
+    # OpenCV turns a TIFF by itself, whatever its flags say.
+    pixels = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    entries = [
+        (256, 6),  # width
+        (257, 4),  # height
+        (258, 8),  # bits
+        (259, 1),  # not compressed
+        (262, 1),  # 0 is black
+        (273, 8),  # where the pixels start
+        (274, orientation),
+        (277, 1),  # channels
+        (278, 4),  # rows in the strip
+        (279, 24),  # bytes in the strip
+    ]
+    tiff = b"II*\0" + struct.pack("<I", 32) + pixels.tobytes()
+    tiff += struct.pack("<H", len(entries))
+    tiff += b"".join(struct.pack("<HHIHH", tag, 3, 1, v, 0) for tag, v in entries)
+    tiff += struct.pack("<I", 0)
+    raw = images.decode(tiff, apply_exif=False)
+    np.testing.assert_array_equal(raw[..., 0], pixels)
+    jpeg = cv2.imencode(".jpg", np.kron(pixels, np.ones((8, 8), np.uint8)) * 10)[1]
+    like = images.decode(with_exif(jpeg.tobytes(), orientation))
+    upright = images.decode(tiff)[..., 0]
+    np.testing.assert_allclose(like[4::8, 4::8, 0] / 10, upright, atol=0.5)
+
+
 def test_orientation_of_a_picture_with_transparency():
     exif = b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x112, 3, 1, 6, 0, 0)
     rows = [bytes([10, 20, 30, 255, 0, 0, 0, 0])]

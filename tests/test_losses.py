@@ -37,8 +37,8 @@ def test_masked_mean_shows_a_nan_that_counts():
 
 
 def test_masked_mean_adds_up_in_float32():
-    # In bfloat16 the sum of ones stops at 256.
-    assert masked_mean(jnp.ones(4096, jnp.bfloat16), jnp.array(True)) == 1.0
+    # 257 is no bfloat16: the nearest are 256 and 258.
+    assert masked_mean(jnp.ones(257, jnp.bfloat16), jnp.array(True)) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,25 @@ def test_weighted_sum_adds_up_terms_of_one_name():
     # The mean is 2; near is 10 * 2 + 0.5 * 4.
     assert parts == {"loss/near": 22.0, "loss/far": 2.0, "loss/never": 0.0}
     assert loss == 24.0
+
+
+def test_a_term_of_several_names_is_reduced_name_by_name():
+    def rows(outputs, batch):
+        return outputs["x"], batch["seen"]
+
+    outputs = {"x": jnp.array([[1.0, 2.0, 6.0], [5.0, 7.0, jnp.nan], [9.0, 9.0, 9.0]])}
+    seen = jnp.array([[True, True, True], [True, True, False], [False, False, False]])
+    terms = [Term(("a", "b", "c"), rows, 10.0), Term(("same", "same", "b"), rows)]
+    loss, parts = weighted_sum(terms, outputs, {"seen": seen})
+    assert parts == {
+        "loss/a": 30.0,
+        "loss/b": 60.0,  # ten times its own row, and the last
+        "loss/c": 0.0,
+        "loss/same": 3.0 + 6.0,
+    }
+    assert loss == 99.0
+    with pytest.raises(ValueError):
+        weighted_sum([Term(("a", "b"), rows)], outputs, {"seen": seen})
 
 
 def test_weighted_sum_of_nothing():

@@ -82,7 +82,7 @@ def test_contrast_is_half_way_between_skin_and_target():
 
 
 def test_contrast_follows_light_that_changes_over_the_skin():
-    rows, columns = np.mgrid[:40, :40]
+    _, columns = np.mgrid[:40, :40]
     target = disc(20, 20, 6, 40, 40)
     values = 80 + 3 * columns - 30 * target  # across the disc skin changes more
     mask = pixels.dilate(masks.from_full(target), 3, 40, 40)
@@ -208,3 +208,15 @@ def test_naive_regions_are_annotated_like_the_truth():
 def test_naive_regions_of_no_face(face):
     image = grey_photo(np.full((20, 40), 100))
     assert pixels.naive_regions(image, face, DARKER, "spot") == []
+
+
+@pytest.mark.parametrize(
+    "box, pixel",
+    [((10.6, 5.2, 11.2, 5.4), (11, 5)), ((39.7, 29.8, 40.0, 30.0), (39, 29))],
+)
+def test_a_pseudo_mask_of_a_box_thinner_than_a_pixel_has_one(box, pixel):
+    mask = pixels.pseudo_mask(
+        grey_photo(np.full((30, 40), 90)), np.float32(box), DARKER
+    )
+    assert (mask.x, mask.y) == pixel
+    np.testing.assert_array_equal(mask.pixels, [[True]])

@@ -6,46 +6,52 @@ pixel, as here: boxes change from (x, y, width, height) to corners, nothing is s
 
 import collections
 import json
-import math
 import os
 import pathlib
-import re
-
-import numpy as np
+from collections.abc import Hashable, Sequence
 
 from data_prep.readers import Reading, Tally
-from facekp_jax import images, masks
-from facekp_jax.records import LesionImage, Region
+from data_prep.readers.categories import categories
+from data_prep.readers.photos import (
+    Annotation,
+    Entry,
+    clip_box,
+    open_photos,
+    with_pixels,
+)
+from facekp_jax import masks
+from facekp_jax.records import Region
 
-GROUPS = ("category", "supercategory", "all:NAME")
+_FARTHEST = 1e6  # pixels; to draw a polygon from beyond takes gigabytes
 
 
 def read(
     folder: str | os.PathLike,
     tally: Tally,
     *,
+    split: str = "train",
     annotations: str | os.PathLike | None = None,
     image_folder: str | os.PathLike | None = None,
     group: str = "category",
+    none: Sequence[str] = (),
     apply_exif: bool = True,
 ) -> Reading:
     """Opens a COCO data set.
 
-    Every photo counts as labelled for every branch of the file: one without
-    annotations is a true negative.
-
     Args:
         folder: holds annotations.json and images/.
         tally: takes the account.
+        split: makes no difference: a file is one split, whatever it is called.
         annotations: another place of the annotation file.
         image_folder: another place of the pictures.
-        group: what makes a branch: each "category", each "supercategory", or
-            "all:NAME" for one branch NAME of all categories.
+        group: see `categories`.
+        none: names of categories that say that there is nothing.
         apply_exif: False if the annotations were made on the raw pixels.
 
     Raises:
         ValueError: if the files are not there or not COCO's.
     """
+    del split
     folder = pathlib.Path(folder)
     annotations = pathlib.Path(annotations or folder / "annotations.json")
     image_folder = pathlib.Path(image_folder or folder / "images")
@@ -54,12 +60,19 @@ def read(
     if not image_folder.is_dir():
         raise ValueError(f"{image_folder}: no such folder; name it with --images")
     content = _load(annotations)
-    branch_of = _branches(content.get("categories") or [], group, annotations)
-    branches = tuple(dict.fromkeys(branch_of.values()))
+    declared = content.get("categories") or []
+    kinds = categories(declared, group=group, none=none, where=annotations)
     return Reading(
-        branches=branches,
+        branches=kinds.branches,
         length=len(content["images"]),
-        photos=_photos(content, branch_of, branches, image_folder, tally, apply_exif),
+        photos=open_photos(
+            _entries(content, tally),
+            _region,
+            folder=image_folder,
+            categories=kinds,
+            tally=tally,
+            apply_exif=apply_exif,
+        ),
     )
 
 
@@ -71,135 +84,60 @@ def _load(path):
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise ValueError(f"{path}: not a COCO file; it has no list of images")
     for key in ("images", "annotations", "categories"):
-        if not all(isinstance(entry, dict) for entry in content.get(key) or []):
-            raise ValueError(f"{path}: not a COCO file; {key} are not all objects")
+        entries = content.get(key) or []
+        if not isinstance(entries, list) or not all(
+            isinstance(entry, dict) for entry in entries
+        ):
+            raise ValueError(f"{path}: not a COCO file; {key} is no list of objects")
     return content
 
 
-def _branches(categories, group, path):
-    """Category id -> branch."""
-    kind, _, name = group.partition(":")
-    if kind == "all" and name:
-        # Also ids that no category declares belong to the one branch.
-        branch = _branch_name(name)
-        return collections.defaultdict(lambda: branch, {None: branch})
-    if group not in GROUPS[:2]:
-        raise ValueError(f"--group={group}: use one of {', '.join(GROUPS)}")
-    if not categories:
-        raise ValueError(
-            f"{path}: no categories; --group=all:NAME makes one branch of everything"
-        )
-    branch_of = {}
-    field = "name" if group == "category" else "supercategory"
-    for category in categories:
-        if "id" not in category or not category.get(field):
-            raise ValueError(f"{path}: category {category} has no id or no {field}")
-        if category["id"] in branch_of:
-            raise ValueError(f"{path}: category id {category['id']} is there twice")
-        branch_of[category["id"]] = _branch_name(category[field])
-    return branch_of
-
-
-def _branch_name(name):
-    """'Dark circle' -> 'dark_circle', as branches are named in metrics and losses."""
-    return re.sub(r"\W+", "_", str(name).strip().lower())
-
-
-def _photos(content, branch_of, branches, image_folder, tally, apply_exif):
+def _entries(content, tally):
     annotations_of = collections.defaultdict(list)
     for annotation in content.get("annotations") or []:
-        annotations_of[annotation.get("image_id")].append(annotation)
-    ids, names = set(), set()
-    for entry in content["images"]:
-        name = str(entry.get("file_name", "?"))
-        photo_id = entry.get("id")
+        annotations_of[_id(annotation, "image_id")].append(annotation)
+    ids = set()
+    for image in content["images"]:
+        photo_id = _id(image, "id")
         # A second entry of an id has no annotations of its own to lose.
-        annotations = [] if photo_id in ids else annotations_of.pop(photo_id, [])
-        try:
-            _check_entry(entry, ids, names)
-            data = _bytes(image_folder, name)
-            image = images.decode_strictly(data, apply_exif=apply_exif)
-            _check_size(entry, *image.shape[:2])
-        except ValueError as error:
-            tally.refused("photos", str(error), name)
-            tally.refused("regions", "on a refused photo", name, len(annotations))
-        else:
-            tally.kept("photos")
-            regions = _regions(annotations, branch_of, image.shape[:2], name, tally)
-            yield LesionImage(name, image, regions, branches), data
+        found = [] if photo_id in ids else annotations_of.pop(photo_id, [])
+        yield Entry(
+            name=str(image.get("file_name", "?")),
+            annotations=[_annotation(a) for a in found],
+            size=(image.get("width"), image.get("height")),
+            fault=_fault(image, photo_id in ids),
+        )
         ids.add(photo_id)
-        names.add(name)
-    for photo_id, annotations in annotations_of.items():
-        for annotation in annotations:
+    for photo_id, found in annotations_of.items():
+        for annotation in found:
             title = f"{_title(annotation)}, image_id {photo_id}"
             tally.refused("regions", "image_id of no image", title)
 
 
-def _check_entry(entry, ids, names):
-    for key, seen in (("id", ids), ("file_name", names)):
-        if entry.get(key) is None:
-            raise ValueError(f"no {key}")
-        if entry[key] in seen:
-            raise ValueError(f"{key} of an earlier image")
+def _id(entry, key):
+    """The id, in a form that can be looked up whatever was written."""
+    value = entry.get(key)
+    return value if isinstance(value, Hashable) else repr(value)
 
 
-def _bytes(image_folder, name):
-    relative = os.path.normpath(name)
-    if os.path.isabs(relative) or relative.split(os.sep)[0] == os.pardir:
-        raise ValueError("file_name leaves the folder of images")
-    try:
-        return (image_folder / relative).read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot read it: {error.strerror}") from error
+def _fault(image, earlier):
+    for key in ("id", "file_name"):
+        if image.get(key) is None:
+            return f"no {key}"
+    return "id of an earlier image" if earlier else ""
 
 
-def _check_size(entry, height, width):
-    stated = (entry.get("width") or width, entry.get("height") or height)
-    if stated == (width, height):
-        return
-    sizes = (
-        f"annotated as {stated[0]}x{stated[1]}, the picture is {width}x{height} "
-        "(width x height)"
-    )
-    if stated == (height, width):
-        raise ValueError(
-            f"transposed: {sizes}; annotations of the raw pixels want --noapply_exif"
-        )
-    raise ValueError(f"another size: {sizes}")
-
-
-def _regions(annotations, branch_of, size, name, tally):
-    regions, seen = [], set()
-    for annotation in annotations:
-        title = f"{name}, {_title(annotation)}"
-        try:
-            key = json.dumps(annotation, sort_keys=True)
-            if "id" in annotation and key in seen:
-                raise ValueError("the same annotation twice")
-            seen.add(key)
-            region, repairs = _region(annotation, branch_of, size)
-        except ValueError as error:
-            tally.refused("regions", str(error), title)
-            continue
-        tally.kept("regions")
-        if repairs:
-            tally.repaired("regions", "; ".join(repairs), title)
-        regions.append(region)
-    return tuple(regions)
+def _annotation(value):
+    # Without an id, two that are equal may well be meant.
+    key = json.dumps(value, sort_keys=True) if "id" in value else None
+    return Annotation(_title(value), value.get("category_id"), value, key)
 
 
 def _title(annotation):
     return f"annotation {annotation.get('id', 'without id')}"
 
 
-def _region(annotation, branch_of, size):
-    """A Region and a list of what had to be repaired; ValueError if unusable."""
-    category = annotation.get("category_id")
-    try:
-        branch = branch_of[category]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"category_id {category!r} is not a category's") from error
-    repairs = []
+def _region(branch, annotation, size, repairs):
     mask = _mask(annotation.get("segmentation"), size, repairs)
     if annotation.get("bbox"):
         box = _box(annotation["bbox"], size, repairs)
@@ -207,24 +145,14 @@ def _region(annotation, branch_of, size):
         box = masks.patch_box(mask)
     else:
         raise ValueError("neither box nor mask")
-    crowd = bool(annotation.get("iscrowd", 0))
-    return Region(branch, box, mask=mask, crowd=crowd), repairs
+    return Region(branch, box, mask=mask, crowd=bool(annotation.get("iscrowd", 0)))
 
 
 def _box(values, size, repairs):
-    height, width = size
     if not _numbers(values) or len(values) != 4:
         raise ValueError("box that is not four finite numbers")
     x, y, w, h = values
-    if w <= 0 or h <= 0:
-        raise ValueError("box of zero or negative size")
-    corners = np.array([x, y, x + w, y + h], np.float32)
-    box = np.clip(corners, 0, np.array([width, height, width, height], np.float32))
-    if box[0] >= box[2] or box[1] >= box[3]:
-        raise ValueError("box outside the picture")
-    if (box != corners).any():
-        repairs.append("box clipped to the picture")
-    return box
+    return clip_box([x, y, x + w, y + h], size, repairs)
 
 
 def _mask(segmentation, size, repairs):
@@ -232,7 +160,7 @@ def _mask(segmentation, size, repairs):
     if not segmentation:
         return None
     if isinstance(segmentation, dict):
-        if list(segmentation.get("size") or []) != list(size):
+        if segmentation.get("size") != list(size):
             repairs.append("mask of another size than the picture left out")
             return None
         try:
@@ -240,17 +168,17 @@ def _mask(segmentation, size, repairs):
         except (KeyError, TypeError, ValueError, RuntimeError):
             repairs.append("mask of malformed run lengths left out")
             return None
-    else:
+    elif isinstance(segmentation, list):
         polygons = [p for p in segmentation if _is_polygon(p)]
         if len(polygons) < len(segmentation):
             repairs.append("polygon of fewer than 3 points skipped")
         if not polygons:
             return None
         patch = masks.from_polygons(polygons, *size)
-    if not patch.pixels.any():
-        repairs.append("mask without a pixel left out")
+    else:
+        repairs.append("mask that is neither polygons nor run lengths left out")
         return None
-    return patch
+    return with_pixels(patch, repairs)
 
 
 def _is_polygon(points):
@@ -259,5 +187,5 @@ def _is_polygon(points):
 
 def _numbers(values):
     return isinstance(values, list) and all(
-        isinstance(v, int | float) and math.isfinite(v) for v in values
+        isinstance(v, int | float) and abs(v) <= _FARTHEST for v in values
     )

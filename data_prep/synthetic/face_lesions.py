@@ -199,6 +199,7 @@ _KINDS = {
     "acne": (_acne, (0.35, 0.10, 0.13, 0.14, 0.12, 0.09, 0.07)),
     "mole": (_mole, (0.40, 0.20, 0.18, 0.13, 0.09)),
 }
+MOST = {branch: len(shares) - 1 for branch, (_, shares) in _KINDS.items()}  # in a face
 
 
 def _tint(ratio):

@@ -24,6 +24,9 @@ class SyntheticFaces:
     partly_labelled: bool = True  # about a third of the photos
 
     branches = BRANCHES
+    face_detector = "haar"
+    apply_exif = True
+    max_regions = face_lesions.MOST
 
     def __len__(self):
         return self.length

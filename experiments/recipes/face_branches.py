@@ -4,6 +4,7 @@ python -m experiments.train --exp=face_branches
 """
 
 import dataclasses
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,11 +21,10 @@ from facekp_jax.drawing import overlay
 from facekp_jax.losses import face_branches as losses
 from facekp_jax.metrics.detection import DetectionMetrics
 from facekp_jax.models.backbones import SmallBackbone
-from facekp_jax.models.face_branches import FaceBranches
+from facekp_jax.models.face_branches import STRIDES, FaceBranches
 from facekp_jax.pixels import ColourRule, naive_regions, sub_image
 from facekp_jax.records import LesionImage, Region
 
-MARGIN = 0.1
 VALIDATION_SEED = 1_000_003  # far from any seed that a training is given
 
 
@@ -35,8 +35,14 @@ DARKER = ColourRule("L", "darker", minimum=4.0)
 class Branch:
     """One kind of target region and how its own pixels stand out from the skin."""
 
-    name: str
+    name: str  # letters, digits, _ and -: it names parameters, metrics and files
     rule: ColourRule = DARKER
+
+    def __post_init__(self):
+        if not re.fullmatch(r"[\w-]+", self.name):
+            raise ValueError(
+                f"branch name {self.name!r}: use letters, digits, _ and - only"
+            )
 
 
 # Of the embedded data set, and of any other set's branches with these names.
@@ -86,12 +92,12 @@ class Config:
     train_faces: int = 4000  # of the embedded data set
     val_faces: int = 200
     branches: tuple[Branch, ...] = ()  # empty: those of the data set
+    # Of prediction; a data set keeps what it was built with.
     face_detector: str = ""  # empty: that of the data set
     apply_exif: bool | None = None  # turn photos upright; None: as the data set did
     max_boxes: int = 0  # of a branch in a photo; 0: the most that the data set has
     crop_side: int = 192  # pixels, a multiple of 32
-    margin: float | None = None  # around the face, of its longer side; None: MARGIN, or
-    # nothing where the whole picture is the face
+    margin: float = 0.1  # around the face, of its longer side
     pseudo_masks: bool = False  # regions without a mask get one by the colour rule
     mask_samples: int = 4  # masks trained for each branch and image
     true_candidates: int = 16  # shaken true boxes that join the proposals in training
@@ -108,14 +114,47 @@ class Config:
     optimizer: Optimizer = Optimizer()
     weights: Weights = Weights()
 
+    def __post_init__(self):
+        for field in ("train_faces", "val_faces", "features", "box_features"):
+            _check_least(self, field, 1)
+        for field in ("mask_features", "candidates", "detections"):
+            _check_least(self, field, 1)
+        for field in ("max_boxes", "mask_samples", "true_candidates"):
+            _check_least(self, field, 0)
+        if self.crop_side < 32 or self.crop_side % 32:
+            raise ValueError(f"crop_side is {self.crop_side}; take a multiple of 32")
+        if not 0 <= self.margin <= 1:
+            raise ValueError(f"margin is {self.margin}; take a share from 0 to 1")
+        names = [branch.name for branch in self.branches]
+        if len(set(names)) < len(names):
+            raise ValueError(f"branches {names} are not all different; rename one")
+        if len(self.anchor_sizes) != len(STRIDES) or min(self.anchor_sizes) <= 0:
+            raise ValueError(
+                f"anchor_sizes {self.anchor_sizes}: give {len(STRIDES)} sizes above 0"
+            )
+        if not self.anchor_ratios or min(self.anchor_ratios) <= 0:
+            raise ValueError(
+                f"anchor_ratios {self.anchor_ratios}: give one or more above 0"
+            )
+        levels = len(self.backbone.features), len(self.backbone.blocks)
+        if levels != (4, 4) or min(self.backbone.features) < 1:
+            raise ValueError(
+                f"backbone {self.backbone}: give features (above 0) and blocks of the "
+                "4 strides"
+            )
+
+
+def _check_least(config, field, least):
+    value = getattr(config, field)
+    if value < least:
+        raise ValueError(f"{field} is {value}; give it at least {least}")
+
 
 def build(config: Config, data: str | None) -> Experiment:
     config, source = _with_data(config, data)
     names = tuple(branch.name for branch in config.branches)
     rules = {branch.name: branch.rule for branch in config.branches}
     side, margin = config.crop_side, config.margin
-    if side % 32:
-        raise ValueError(f"crop_side is {side}; the pyramid needs a multiple of 32")
 
     def sample(record: LesionImage, rng: np.random.Generator | None) -> dict[str, Any]:
         if rng is None:
@@ -226,48 +265,46 @@ def decode(outputs: Mapping[str, Any]) -> dict[str, jax.Array]:
 
 def _with_data(config, data):
     """The config with what the data set decides, and the data set's splits."""
-    if data is None:
 
-        def source(split):
-            if split == "train":
-                return SyntheticFaces(config.train_faces, config.seed)
-            return SyntheticFaces(
-                config.val_faces, VALIDATION_SEED, partly_labelled=False
-            )
+    def synthetic(split):
+        if split == "train":
+            return SyntheticFaces(config.train_faces, config.seed)
+        return SyntheticFaces(config.val_faces, VALIDATION_SEED, partly_labelled=False)
 
-        train, detector, upright, most = source("train"), "haar", True, 8
-    else:
+    def recorded(split):
+        return LesionImages(data, split)
 
-        def source(split):
-            return LesionImages(data, split)
-
-        train = source("train")
-        detector, upright = train.face_detector, train.apply_exif
-        most = max(train.max_regions.values())
+    source = synthetic if data is None else recorded
+    open_fields = (
+        not config.branches,
+        not config.face_detector,
+        not config.max_boxes,
+        config.apply_exif is None,
+    )
+    if not any(open_fields):
+        return config, source  # a run's own config: no need to open its data set
+    train = source("train")
+    if data is not None:
         _warn(config, train.counts["train"]["branches"])
     known = {branch.name: branch for branch in KNOWN_BRANCHES}
-    detector = config.face_detector or detector
-    margin = 0.0 if detector == "whole" else MARGIN
     resolved = dataclasses.replace(
         config,
         branches=config.branches
         or tuple(known.get(name, Branch(name)) for name in train.branches),
-        face_detector=detector,
-        apply_exif=upright if config.apply_exif is None else config.apply_exif,
-        margin=margin if config.margin is None else config.margin,
-        max_boxes=config.max_boxes or max(most, 1),
+        face_detector=config.face_detector or train.face_detector,
+        apply_exif=train.apply_exif if config.apply_exif is None else config.apply_exif,
+        max_boxes=config.max_boxes or max(*train.max_regions.values(), 1),
     )
     return resolved, source
 
 
 def _warn(config, regions):
-    """Says once what of a data set, given its regions of each branch, is not used."""
+    """Says what of a data set, given its regions of each branch, is not used."""
     names = [branch.name for branch in config.branches] or list(regions)
     for name in names:
         if not regions.get(name):
             print(
-                f"warning: branch {name} has no region to train on; its losses are 0",
-                file=sys.stderr,
+                f"warning: branch {name} has no region to learn from", file=sys.stderr
             )
     for name in sorted(regions.keys() - set(names)):
         print(

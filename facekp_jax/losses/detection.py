@@ -42,8 +42,8 @@ def giou(predictions: jax.Array, targets: jax.Array) -> jax.Array:
         targets: [..., 4] boxes xyxy in the same frame.
 
     Returns:
-        [...] loss between 0 (equal boxes) and 2 (far apart); finite, with finite
-        gradients, for boxes without area.
+        [...] loss between 0 (equal boxes) and 2 (far apart); 1 for equal boxes without
+        area. Values and gradients are finite for every box.
 
     Raises:
         ValueError: if the shapes differ.

@@ -159,7 +159,7 @@ def _box_loss(deltas, start, truth, index, label):
 
 
 def _masks(outputs, batch):
-    names = "mask_targets", "mask_valid"
-    coverage, valid = (jnp.swapaxes(batch[name], 0, 1) for name in names)
+    names = "mask_targets", "mask_valid", "labelled"
+    coverage, valid, labelled = (jnp.swapaxes(batch[name], 0, 1) for name in names)
     logits = jnp.swapaxes(outputs["mask_logits"], 0, 1)
-    return logits, coverage.astype(jnp.float32) / 255.0, valid
+    return logits, coverage.astype(jnp.float32) / 255.0, valid & labelled[..., None]

@@ -1,0 +1,162 @@
+import json
+import subprocess
+import sys
+
+import cv2
+import numpy as np
+import pytest
+
+from facekp_jax import datasets, images
+from facekp_jax.records import LesionImage, Patch, Region
+
+SHAPE = (20, 30, 3)
+
+
+def picture(seed):
+    return np.random.default_rng(seed).integers(0, 256, SHAPE, np.uint8)
+
+
+def write(directory, split, branch, names, *, data=None, seed=0, **settings):
+    """A split of photos each with one region of `branch`."""
+
+    def photos():
+        for i, name in enumerate(names):
+            encoded = data or images.encode_png(picture(seed + i))
+            image = images.decode(encoded, apply_exif=settings["apply_exif"])
+            mask = Patch(2, 3, np.ones((2, 1 + i), bool))
+            region = Region(
+                branch, np.float32([1, 2, 10, 12.5]), mask=mask, crowd=i > 0
+            )
+            face = np.float32([0, 1, 20 + i, 19.5]) if i < 2 else None
+            yield LesionImage(name, image, (region,), (branch,), face), encoded
+
+    settings = {"face_detector": "whole", "apply_exif": True, **settings}
+    datasets.write(directory, split, photos(), branches=(branch,), **settings)
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "data_prep.merge", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+    )
+
+
+def summary(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def turned_jpeg(orientation):
+    """A picture that its EXIF orientation turns, with as little EXIF as can be."""
+    jpeg = cv2.imencode(".jpg", picture(7))[1].tobytes()
+    entry = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00" + bytes([orientation]) + b"\0\0"
+    tiff = b"MM\x00\x2a\x00\x00\x00\x08\x00\x01" + entry + b"\0\0\0\0"
+    block = b"Exif\0\0" + tiff
+    return (
+        jpeg[:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + jpeg[2:]
+    )
+
+
+def test_photos_keep_what_they_know_and_nothing_more(tmp_path):
+    a, b, out = tmp_path / "x" / "one", tmp_path / "y" / "one", tmp_path / "out"
+    write(a, "train", "acne", ["a.png", "b.png", "c.png"])
+    write(a, "val", "acne", ["v.png"])
+    write(b, "train", "mole", ["a.png", "d.png"], seed=10, face_detector="haar")
+    write(b, "test", "mole", ["a.png"], seed=20, face_detector="haar")
+    done = run(a, b, f"--output={out}", "--face_detector=haar")
+    result = summary(done)
+    assert datasets.splits(out) == ("train", "test", "val")
+    train, val, test = (datasets.LesionImages(out, s) for s in ("train", "val", "test"))
+    assert train.branches == val.branches == test.branches == ("acne", "mole")
+    assert (train.face_detector, train.apply_exif) == ("haar", True)
+    # Both sources are called "one": their titles go on to the left until they differ.
+    assert [p.name for p in train] == [
+        "a.png",
+        "b.png",
+        "c.png",
+        "y_one/a.png",
+        "d.png",
+    ]
+    assert [p.name for p in test] == ["a.png"]
+    sources = [
+        (datasets.LesionImages(a, "train"), 0),
+        (datasets.LesionImages(b, "train"), 3),
+    ]
+    for source, start in sources:
+        for i in range(len(source)):
+            old, new = source[i], train[start + i]
+            assert new.labelled == old.labelled and len(new.labelled) == 1
+            (was,), (now,) = old.regions, new.regions
+            np.testing.assert_array_equal(now.box, was.box)
+            np.testing.assert_array_equal(now.mask.pixels, was.mask.pixels)
+            assert (now.branch, now.crowd) == (was.branch, was.crowd)
+            if old.face is None:
+                assert new.face is None
+            else:
+                np.testing.assert_array_equal(new.face, old.face)
+            assert train.with_bytes(start + i)[1] == source.with_bytes(i)[1]
+    assert result.pop("seconds") > 0
+    assert result == {
+        "experiment": None,
+        "output": str(out),
+        "sources": [str(a), str(b)],
+        "splits": {
+            "train": {"photos": 5, "regions": 5, "branches": {"acne": 3, "mole": 2}},
+            "val": {"photos": 1, "regions": 1, "branches": {"acne": 1}},
+            "test": {"photos": 1, "regions": 1, "branches": {"mole": 1}},
+        },
+        "counts": {
+            "photos": {"read": 7, "kept": 7, "repaired": 0, "refused": 0},
+            "regions": {"read": 7, "kept": 7, "repaired": 0, "refused": 0},
+            "notes": {"photos of a name that was taken, now SOURCE/NAME": 1},
+        },
+    }
+    assert "train of x_one: 3 photos, 3 regions (acne 3)" in done.stdout
+    assert "train merged: 5 photos, 5 regions (acne 3, mole 2)" in done.stdout
+
+
+def test_photos_that_the_merged_setting_would_turn_are_refused(tmp_path):
+    a, b, c, out = (tmp_path / name for name in ("a", "b", "c", "out"))
+    write(a, "train", "acne", ["a.png"])
+    write(b, "train", "mole", ["plain.png"], apply_exif=False)
+    write(c, "train", "spot", ["turned.jpg"], data=turned_jpeg(3), apply_exif=False)
+    # Turned by half, its size is the same, and its regions would silently be wrong.
+    done = run(a, b, c, f"--output={out}", "--apply_exif")
+    assert summary(done)["counts"]["photos"]["refused"] == 1
+    assert "turned by it (c/turned.jpg)" in done.stdout
+    merged = datasets.LesionImages(out, "train")
+    assert [p.name for p in merged] == ["a.png", "plain.png"]
+    assert merged.branches == ("acne", "mole", "spot") and merged.apply_exif is True
+    arguments = (f"--output={out}", "--apply_exif", "--strict", "--overwrite")
+    strict = run(a, c, *arguments)
+    assert strict.returncode == 1
+    assert "c/turned.jpg: annotated with apply_exif=False" in strict.stderr
+    assert len(datasets.LesionImages(out, "train")) == 2
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    write(folder / "a", "train", "acne", ["a.png"])
+    write(folder / "b", "train", "mole", ["b.png"], apply_exif=False)
+    write(folder / "c", "train", "mole", ["c.png"], face_detector="haar")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--output=o"], "DIR is missing; give it"),
+        (["a", "b", "--output", "b"], "--output=b is one of the sources"),
+        (["a", "b", "--output=o"], "apply_exif is True in a but False in b; choose"),
+        (["a", "c", "--output=o"], "face_detector is 'whole' in a but 'haar' in c; ch"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(two, arguments, message):
+    places = [a if a.startswith("-") else str(two / a) for a in arguments]
+    done = run(*places)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line.replace(f"{two}/", "")
