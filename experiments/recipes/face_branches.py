@@ -82,6 +82,20 @@ class Weights:
     second: float = 1.0
 
 
+LEAST = {
+    "train_faces": 1,
+    "val_faces": 1,
+    "max_boxes": 0,
+    "mask_samples": 0,
+    "true_candidates": 0,
+    "features": 1,
+    "box_features": 1,
+    "mask_features": 1,
+    "candidates": 1,
+    "detections": 1,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     steps: int = 300
@@ -115,12 +129,10 @@ class Config:
     weights: Weights = Weights()
 
     def __post_init__(self):
-        for field in ("train_faces", "val_faces", "features", "box_features"):
-            _check_least(self, field, 1)
-        for field in ("mask_features", "candidates", "detections"):
-            _check_least(self, field, 1)
-        for field in ("max_boxes", "mask_samples", "true_candidates"):
-            _check_least(self, field, 0)
+        for field, least in LEAST.items():
+            value = getattr(self, field)
+            if value < least:
+                raise ValueError(f"{field} is {value}; give it at least {least}")
         if self.crop_side < 32 or self.crop_side % 32:
             raise ValueError(f"crop_side is {self.crop_side}; take a multiple of 32")
         if not 0 <= self.margin <= 1:
@@ -142,12 +154,6 @@ class Config:
                 f"backbone {self.backbone}: give features (above 0) and blocks of the "
                 "4 strides"
             )
-
-
-def _check_least(config, field, least):
-    value = getattr(config, field)
-    if value < least:
-        raise ValueError(f"{field} is {value}; give it at least {least}")
 
 
 def build(config: Config, data: str | None) -> Experiment:

@@ -16,7 +16,7 @@ from facekp_jax.losses.detection import dice, giou, sigmoid_focal
 from facekp_jax.losses.terms import Term
 
 ANCHOR_POSITIVE, ANCHOR_NEGATIVE = 0.5, 0.4  # IoU with a true box
-CANDIDATE_POSITIVE = 0.5  # IoU; below it a candidate box is a negative
+CANDIDATE_POSITIVE, CANDIDATE_NEGATIVE = 0.5, 0.4
 
 
 def targets(
@@ -63,7 +63,7 @@ def targets(
         outputs["candidates"],
         outputs["candidates_valid"],
         positive=CANDIDATE_POSITIVE,
-        negative=CANDIDATE_POSITIVE,
+        negative=CANDIDATE_NEGATIVE,
         force_best=False,
     )
     return dict(batch) | {

@@ -63,7 +63,10 @@ class BoxHead(nn.Module):
     @nn.compact
     def __call__(self, crop: jax.Array) -> tuple[jax.Array, jax.Array]:
         """[7, 7, C] -> score logit [] and deltas [4]."""
-        x = nn.relu(nn.Dense(self.features, name="hidden")(crop.reshape(-1)))
+        # Thousands of inputs, none negative: without the normalisation one step of Adam
+        # can switch all of a rare branch's units off for good.
+        x = nn.Dense(self.features, name="hidden")(crop.reshape(-1))
+        x = nn.relu(nn.LayerNorm(name="norm")(x))
         score = nn.Dense(
             1,
             kernel_init=nn.initializers.normal(0.01),
@@ -83,7 +86,8 @@ class MaskHead(nn.Module):
     def __call__(self, crop: jax.Array) -> jax.Array:
         """[14, 14, C] -> [28, 28] mask logits."""
         x = nn.relu(Conv(self.features, 1, name="reduce")(crop[None]))
-        x = nn.relu(Conv(self.features, 3, name="conv")(x))
+        x = Conv(self.features, 3, name="conv")(x)
+        x = nn.relu(nn.LayerNorm(name="norm")(x))
         x = nn.relu(Upsample(self.features // 2, name="upsample")(x))
         # Until a branch has seen a mask, its masks are their whole boxes.
         logits = nn.Dense(
