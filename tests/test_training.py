@@ -204,7 +204,7 @@ def losses_of_first_steps(count):
 
 @functools.cache
 def overfitted():
-    return losses_of_first_steps(50)[0]
+    return losses_of_first_steps(80)[0]
 
 
 @pytest.mark.slow
