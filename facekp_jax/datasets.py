@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow_datasets as tfds
 
-from facekp_jax import images, masks
+from facekp_jax import faces, images, masks
 from facekp_jax.records import LesionImage, Region
 
 VERSION = "1.0.0"  # of the form on disk; the first number changes when readers must
@@ -56,6 +56,7 @@ def write(
     """
     directory = pathlib.Path(directory)
     check_writable(directory, split, face_detector, apply_exif, overwrite)
+    face_detector = faces.absolute(face_detector)
     unfinished = directory / f"{split}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -84,7 +85,7 @@ def check_writable(directory, split, face_detector, apply_exif, overwrite) -> No
         )
     for other, metadata in others.items():
         for key, value in (
-            ("face_detector", face_detector),
+            ("face_detector", faces.absolute(face_detector)),
             ("apply_exif", apply_exif),
         ):
             if metadata[key] != value:

@@ -55,6 +55,12 @@ def detector(spec):
     )
 
 
+def absolute(spec):
+    """A specification with its file's whole path: good in any working directory."""
+    kind, found, path = spec.partition(":")
+    return f"{kind}:{os.path.abspath(path)}" if found and path else spec
+
+
 def whole(image):
     """The whole photo as the one face: [1, 4] float32."""
     height, width = image.shape[:2]

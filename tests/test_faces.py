@@ -129,3 +129,10 @@ def test_each_thread_makes_its_own_network_once(made):
 @pytest.mark.parametrize("detect", [faces.Haar(), faces.YuNet("model"), faces.whole])
 def test_detectors_travel_to_other_processes(detect):
     assert pickle.loads(pickle.dumps(detect)) == detect
+
+
+def test_a_specification_is_good_in_any_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert faces.absolute("yunet:n.onnx") == f"yunet:{tmp_path / 'n.onnx'}"
+    assert faces.absolute("yunet:/a/n.onnx") == "yunet:/a/n.onnx"
+    assert [faces.absolute(spec) for spec in ("haar", "whole")] == ["haar", "whole"]

@@ -297,7 +297,7 @@ def _with_data(config, data):
         config,
         branches=config.branches
         or tuple(known.get(name, Branch(name)) for name in train.branches),
-        face_detector=config.face_detector or train.face_detector,
+        face_detector=faces.absolute(config.face_detector or train.face_detector),
         apply_exif=train.apply_exif if config.apply_exif is None else config.apply_exif,
         max_boxes=config.max_boxes or max(*train.max_regions.values(), 1),
     )
