@@ -128,7 +128,9 @@ def _prepare(tally):
 def _with_faces(reading, detect, found):
     """The photos, each with its largest face; `found` counts what is special."""
     # The reader skips what it refuses, so the bar may end before its length.
-    for photo, data in tqdm(reading.photos, total=reading.length, unit="photo"):
+    for photo, data in tqdm(
+        reading.photos, total=reading.length, unit="photo", disable=None
+    ):
         detected = detect(photo.image)
         found["no_face"] += len(detected) == 0
         found["empty"] += not photo.regions

@@ -2,8 +2,8 @@
 
     python -m data_prep.check DIR [--contact_sheet=sheet.png]
 
-Faults are pictures that do not decode, regions or faces that do not fit their photo,
-and pictures that are (nearly) the same in two splits.
+Faults are pictures that do not decode, and regions or faces that do not fit their
+photo. Pictures that are (nearly) the same in two splits are reported beside them.
 """
 
 import itertools
@@ -131,7 +131,7 @@ def samples(sources):
 def read_split(source, faults):
     """Names and fingerprints of the photos that can be read; appends to faults."""
     names, bits, seen = [], [], set()
-    for i in tqdm(range(len(source)), desc=source.split, unit="photo"):
+    for i in tqdm(range(len(source)), desc=source.split, unit="photo", disable=None):
         try:
             photo = source[i]
         except ValueError as error:

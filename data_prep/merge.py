@@ -1,6 +1,6 @@
 """Joins data sets into one.
 
-    python -m data_prep.merge DIR [DIR ...] --output=DIR
+    python -m data_prep.merge DIR DIR [DIR ...] --output=DIR
 
 Each split holds the photos of all sources' splits of this name, and the branches are
 those of all sources. A photo stays labelled for the branches of its own source; the
@@ -126,7 +126,9 @@ def _photos(parts, apply_exif, tally):
     """All photos of a split, each with its bytes and a name of its own."""
     names = set()
     for title, part in parts.items():
-        for i in tqdm(range(len(part)), desc=f"{part.split} of {title}", unit="photo"):
+        numbers = range(len(part))
+        bar = f"{part.split} of {title}"
+        for i in tqdm(numbers, desc=bar, unit="photo", disable=None):
             try:
                 photo, data = part.with_bytes(i)
             except ValueError as error:

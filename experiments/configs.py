@@ -10,6 +10,15 @@ from typing import Any
 from facekp_jax.command import UsageError
 
 PREFIX = "config."
+RUN = {"steps": 0, "seed": 0, "batch_size": 1, "log_every": 1, "checkpoint_every": 1}
+
+
+def check_least(config: Any, least: Mapping[str, float]) -> None:
+    """Raises ValueError for a field below its least value; RUN: those of every run."""
+    for field, limit in least.items():
+        value = getattr(config, field)
+        if value < limit:
+            raise ValueError(f"{field} is {value}; give it at least {limit}")
 
 
 def to_dict(config: Any) -> dict[str, Any]:

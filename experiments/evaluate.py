@@ -14,13 +14,19 @@ from jax.sharding import Mesh
 from tqdm import tqdm
 
 from experiments import PROCESS_START
-from experiments.experiment import Experiment, load_experiment, restore
+from experiments.experiment import Experiment, load_experiment, one, restore
 from facekp_jax import command
 from facekp_jax.input import evaluation_batches
 from facekp_jax.training import TrainState, data_mesh, make_predict_step, shard_batch
 
-WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run to measure.")
-DATA = flags.DEFINE_string("data", None, "Data set; default: the run's own.")
+WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Folder of the run; train makes and names a fresh one by default."
+)
+DATA = flags.DEFINE_string(
+    "data",
+    None,
+    "Data set made by data_prep.build; default: the run's own, or the embedded one.",
+)
 
 
 def evaluate(
@@ -47,7 +53,7 @@ def evaluate(
         if number:  # the first one compiles
             seconds += time.monotonic() - start
         for index, record in enumerate(records):
-            results = experiment.results(record, _one(decoded, index))
+            results = experiment.results(record, one(decoded, index))
             metrics.update(record, results)
             naive.update(record, experiment.naive(record))
             show(record, results)
@@ -75,10 +81,6 @@ def _table(metrics, naive):
         (k, shown(v), shown(naive[k]) if k in naive else "") for k, v in metrics.items()
     ]
     return "\n".join(f"{name:32}{ours:>10}{theirs:>10}" for name, ours, theirs in rows)
-
-
-def _one(decoded: Mapping[str, Any], index: int) -> dict[str, Any]:
-    return {key: value[index] for key, value in decoded.items()}
 
 
 def main(overrides: Mapping[str, str]) -> dict[str, Any]:

@@ -35,8 +35,11 @@ class Experiment:
 
     config: Any  # resolved: what the data set decides is filled in
     source: Callable[[str], Any]  # split ("train", "val") -> records, len and []
+    # (record, rng) -> arrays; with an rng for training: augmented, and the `name`.
     sample: Callable[[Any, np.random.Generator | None], Mapping[str, np.ndarray]]
-    model: nn.Module  # model(batch, train) -> outputs, of the same parameters
+    model: (
+        nn.Module
+    )  # model(batch, train) -> outputs; the parameters do not depend on it
     schedule: optax.Schedule  # step -> learning rate
     optimizer: optax.GradientTransformation
     targets: Callable[[Mapping, Mapping], Mapping]  # (outputs, batch) -> batch
@@ -160,3 +163,8 @@ def restore(
     for message in messages:
         print(message, file=sys.stderr)
     return state, step
+
+
+def one(decoded: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Of a decoded batch, the arrays of one image."""
+    return {key: value[index] for key, value in decoded.items()}

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 from absl import flags
 from tqdm import tqdm
 
 from experiments import PROCESS_START
-from experiments.experiment import Experiment, load_experiment, restore
+from experiments.experiment import Experiment, load_experiment, one, restore
 from facekp_jax import command, images
+from facekp_jax.input import evaluation_batches
 from facekp_jax.training import data_mesh, make_predict_step, shard_batch
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the training.")
@@ -57,15 +57,13 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
     def find(records):
         """Results of each record; as many at once as there are devices."""
         results = []
-        for first in range(0, len(records), mesh.size):
-            part = records[first : first + mesh.size]
-            samples = [experiment.sample(record, None) for record in part]
-            samples += samples[:1] * (mesh.size - len(part))
-            batch = {key: np.stack([s[key] for s in samples]) for key in samples[0]}
+        batches = evaluation_batches(records, experiment.sample, batch_size=mesh.size)
+        for part, batch in batches:
             decoded = jax.device_get(predict(state, shard_batch(batch, mesh)))
-            for index, record in enumerate(part):
-                one = {key: value[index] for key, value in decoded.items()}
-                results.append(experiment.results(record, one))
+            results += [
+                experiment.results(record, one(decoded, index))
+                for index, record in enumerate(part)
+            ]
         return results
 
     counts = {
@@ -107,8 +105,10 @@ def _write(output, path, photo, records, results, experiment: Experiment):
     # The whole file name: a.jpg and a.png are two photos.
     stem = path.name
     described, pictures = experiment.describe(photo, records, results)
+    folder = output / stem
+    for old in folder.glob("*.png"):  # of an earlier run, that found other regions
+        old.unlink()
     for picture, pixels in pictures.items():
-        folder = output / stem
         folder.mkdir(exist_ok=True)
         (folder / picture).write_bytes(images.encode_png(pixels))
     text = json.dumps({"photo": path.name} | described, allow_nan=False)

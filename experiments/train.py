@@ -37,7 +37,6 @@ from facekp_jax.input import training_batches
 from facekp_jax.training import data_mesh, make_train_step, shard_batch
 
 PICTURES = 8  # of the validation split, for TensorBoard
-LEAST = {"steps": 0, "seed": 0, "batch_size": 1, "log_every": 1, "checkpoint_every": 1}
 
 _EXP = flags.DEFINE_string(
     "exp", None, "Recipe: its name, a dotted module or the path of a .py file."
@@ -77,12 +76,6 @@ def _fresh(workdir, overrides):
         )
     recipe = load_recipe(_EXP.value)
     config = override(recipe.Config(), overrides)
-    for field, least in LEAST.items():
-        value = getattr(config, field)
-        if value < least:
-            raise command.UsageError(
-                f"--config.{field} is {value}; give it at least {least}"
-            )
     return _EXP.value, recipe.build(config, DATA.value)
 
 

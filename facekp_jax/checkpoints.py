@@ -78,8 +78,8 @@ class Checkpoints:
                     )
                 except ValueError as error:
                     raise ValueError(
-                        f"checkpoint {folder} is not of the model that config.json "
-                        "describes; restore that file, or train again"
+                        f"checkpoint {folder} is of another model than the config "
+                        "describes; leave out what changes the model, or train again"
                     ) from error
                 messages = [
                     f"checkpoint {damaged} is damaged ({fault}); the one before it is "

@@ -37,7 +37,7 @@ def face_matrix(record: LesionImage, side: int, margin: float) -> np.ndarray:
 def augmented_matrix(
     record: LesionImage, side: int, margin: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Like `face_matrix`, mirrored by chance, shifted and scaled by up to a tenth.
+    """Like `face_matrix`, mirrored by chance, scaled by a tenth at most, and shifted.
 
     Prediction sees the boxes of a face detector, which are off by about as much.
     """
@@ -94,7 +94,18 @@ def truth(
 ) -> dict[str, np.ndarray]:
     """Padded arrays of what a record knows, in pixels of its face image.
 
-    Regions of a branch that the record was not labelled for are no part of it.
+    Regions of a branch that the record was not labelled for are no part of it. A region
+    that the crop cuts by more than half is ignored, as a crowd is.
+
+    Args:
+        record: the photo.
+        matrix: [2, 3], the map that cuts the face image.
+        side: pixels of the face image.
+        branches: names, in the order of the model's.
+        max_boxes: G, room for the regions of a branch.
+        max_masks: M, masks drawn at random of each branch.
+        max_candidates: T, boxes drawn at random of all branches together.
+        rng: of what is drawn, and of how far boxes are shaken.
 
     Returns:
         `labelled` bool [S]; `boxes` float32 [S, G, 4] with `valid` and `crowd` bool

@@ -113,7 +113,9 @@ def list_images(path: str | os.PathLike) -> list[pathlib.Path]:
         return [path]
     if not path.is_dir():
         raise ValueError(f"{path}: no such file or folder")
-    found = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES)
+    found = sorted(
+        p for p in path.iterdir() if p.is_file() and p.suffix.lower() in SUFFIXES
+    )
     if not found:
         raise ValueError(f"{path}: no picture in it (looked for {' '.join(SUFFIXES)})")
     return found

@@ -127,15 +127,15 @@ def pseudo_mask(image, box, rule):
 
 
 def sub_image(image, mask):
-    """Sub-image of a region: RGBA uint8 [h, w, 4], transparent outside the mask.
+    """Sub-image of a region: RGBA uint8 [h, w, 4], black and transparent outside it.
 
     Args:
         image: uint8 [H, W, 3] RGB photo.
         mask: Patch of the photo.
     """
     tight = _shifted(from_full(mask.pixels), mask.x, mask.y)
-    alpha = tight.pixels[..., None] * np.uint8(255)
-    return np.concatenate([image[_slices(tight)], alpha], -1)
+    inside = tight.pixels[..., None]
+    return np.concatenate([image[_slices(tight)] * inside, inside * np.uint8(255)], -1)
 
 
 def dilate(patch, radius, height, width):

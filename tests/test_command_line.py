@@ -366,7 +366,7 @@ def test_a_loss_of_ones_own_as_the_readme_shows(tmp_path):
         *TINY,
         "--config.steps=1",
     )
-    assert losses(workdir)[0]["loss/confident"] > 0
+    assert losses(workdir)[0]["loss/large_scores"] > 0
 
 
 MISTAKES = {
@@ -395,7 +395,7 @@ MISTAKES = {
     "value out of range": (
         ["experiments.train", "--exp=face_branches", "--config.batch_size=0"],
         2,
-        "--config.batch_size is 0",
+        "--config.batch_size: batch_size is 0",
     ),
     "recipe file without its suffix": (
         ["experiments.train", "--exp=./my_recipe"],

@@ -165,7 +165,7 @@ def _mask(segmentation, size, repairs):
             return None
         try:
             patch = masks.from_rle(segmentation)
-        except (KeyError, TypeError, ValueError, RuntimeError):
+        except (KeyError, TypeError, ValueError, OverflowError, RuntimeError):
             repairs.append("mask of malformed run lengths left out")
             return None
     elif isinstance(segmentation, list):

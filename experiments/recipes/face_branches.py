@@ -18,6 +18,7 @@ import numpy as np
 import optax
 
 from data_prep.synthetic.faces import SyntheticFaces
+from experiments.configs import RUN, check_least
 from experiments.experiment import Experiment
 from facekp_jax import face_crops, faces, masks
 from facekp_jax.datasets import LesionImages
@@ -47,6 +48,8 @@ class Branch:
             raise ValueError(
                 f"branch name {self.name!r}: use letters, digits, _ and - only"
             )
+        if self.name == "naive":
+            raise ValueError("branch name 'naive' is the baseline's; take another")
 
 
 # Of the embedded data set, and of any other set's branches with these names.
@@ -86,7 +89,7 @@ class Weights:
     second: float = 1.0
 
 
-LEAST = {
+LEAST = RUN | {
     "train_faces": 1,
     "val_faces": 1,
     "max_boxes": 0,
@@ -95,8 +98,8 @@ LEAST = {
     "features": 1,
     "box_features": 1,
     "mask_features": 1,
-    "candidates": 1,
-    "detections": 1,
+    "candidates": 0,
+    "detections": 0,
 }
 
 
@@ -123,8 +126,10 @@ class Config:
     features: int = 48  # channels of the pyramid
     box_features: int = 96
     mask_features: int = 32
-    candidates: int = 48  # proposals that go into every branch
-    detections: int = 12  # of a branch in an image
+    # Proposals that go into every branch, and detections kept of each in an image; 0:
+    # twice and once the most regions that the data set has, at least 48 and 12.
+    candidates: int = 0
+    detections: int = 0
     anchor_sizes: tuple[float, ...] = (14.0, 28.0, 56.0)  # pixels, at strides 4, 8, 16
     anchor_ratios: tuple[float, ...] = (0.3, 1.0, 2.5)  # height / width
     min_score: float = 0.05  # of detections that metrics look at
@@ -133,10 +138,7 @@ class Config:
     weights: Weights = Weights()
 
     def __post_init__(self):
-        for field, least in LEAST.items():
-            value = getattr(self, field)
-            if value < least:
-                raise ValueError(f"{field} is {value}; give it at least {least}")
+        check_least(self, LEAST)
         if self.crop_side < 32 or self.crop_side % 32:
             raise ValueError(f"crop_side is {self.crop_side}; take a multiple of 32")
         if not 0 <= self.margin <= 1:
@@ -285,32 +287,40 @@ def _with_data(config, data):
         return LesionImages(data, split)
 
     source = synthetic if data is None else recorded
+    if config.face_detector:
+        absolute = faces.absolute(config.face_detector)
+        config = dataclasses.replace(config, face_detector=absolute)
     open_fields = (
         not config.branches,
         not config.face_detector,
         not config.max_boxes,
+        not config.candidates,
+        not config.detections,
         config.apply_exif is None,
     )
     if not any(open_fields):
         return config, source  # a run's own config: no need to open its data set
     train = source("train")
-    if data is not None:
-        _warn(config, train.counts["train"]["branches"])
+    most = max(*train.max_regions.values(), 1)
     known = {branch.name: branch for branch in KNOWN_BRANCHES}
     resolved = dataclasses.replace(
         config,
         branches=config.branches
         or tuple(known.get(name, Branch(name)) for name in train.branches),
-        face_detector=faces.absolute(config.face_detector or train.face_detector),
+        face_detector=config.face_detector or train.face_detector,
         apply_exif=train.apply_exif if config.apply_exif is None else config.apply_exif,
-        max_boxes=config.max_boxes or max(*train.max_regions.values(), 1),
+        max_boxes=config.max_boxes or most,
+        candidates=config.candidates or max(2 * most, 48),
+        detections=config.detections or max(most, 12),
     )
+    if data is not None:
+        _warn(resolved, train.counts["train"]["branches"])
     return resolved, source
 
 
 def _warn(config, regions):
     """Says what of a data set, given its regions of each branch, is not used."""
-    names = [branch.name for branch in config.branches] or list(regions)
+    names = [branch.name for branch in config.branches]
     for name in names:
         if not regions.get(name):
             print(

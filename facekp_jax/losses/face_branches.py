@@ -27,12 +27,13 @@ def targets(
     Args:
         outputs: of `FaceBranches` in training.
         batch: `boxes` [B, S, G, 4], `valid` and `crowd` bool [B, S, G], `labelled`
-            bool [B, S], besides what the model reads.
+            bool [B, S], `mask_targets` uint8 [B, S, M, 28, 28] with `mask_valid` bool
+            [B, S, M], besides what the model reads.
 
     Returns:
-        The batch, and for anchors (`anchor_`) and candidate boxes (`candidate_`):
-        `label` [B, S, N] (1 region, 0 none, -1 left out) and `index` [B, S, N] of the
-        true box.
+        The batch, and for anchors (`anchor_`, N of them) and candidate boxes
+        (`candidate_`, R): `label` int32 [B, S, N or R] (1 region, 0 none, -1 left out)
+        and `index`, of the same shape, of the true box.
     """
 
     def match_all(found, found_valid, **limits):  # [B, N, 4], [B, N]

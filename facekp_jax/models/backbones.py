@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from facekp_jax.models.layers import Conv, Norm, space_to_depth, upsample_nearest
 
-# Of ImageNet, in 0..255, so that imported weights see the range that they know.
+# Of ImageNet, in 0..255: the range that published weights know.
 PIXEL_MEAN = (123.675, 116.28, 103.53)
 PIXEL_DEVIATION = (58.395, 57.12, 57.375)
 

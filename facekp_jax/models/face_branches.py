@@ -36,7 +36,7 @@ class ProposalHead(nn.Module):
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """[B, H, W, C] -> logits [B, H*W*A, S] and deltas [B, H*W*A, S, 4]."""
         x = nn.relu(Conv(self.features, 3, name="conv")(x))
-        # Made of zeros, nothing is an object at first and no anchor is moved.
+        # Nearly zero: at first nothing is an object and no anchor is moved.
         logits = nn.Dense(
             self.ratios * self.branches,
             kernel_init=nn.initializers.normal(0.01),
