@@ -180,6 +180,7 @@ def test_shapes_in_training():
         "proposal_deltas": (2, ANCHORS, branches, 4),
         "candidates": (2, found, 4),
         "candidates_valid": (2, found),
+        "objectness": (2, FOUND, branches),
         "score_logits": (2, found, branches),
         "deltas": (2, found, branches, 4),
         "mask_logits": (2, branches, MASKS, 28, 28),
@@ -552,6 +553,7 @@ def test_shapes_in_inference(detected):
         "proposal_deltas": (2, ANCHORS, branches, 4),
         "candidates": (2, FOUND, 4),
         "candidates_valid": (2, FOUND),
+        "objectness": (2, FOUND, branches),
         "score_logits": (2, FOUND, branches),
         "deltas": (2, FOUND, branches, 4),
         "boxes": (2, branches, DETECTED, 4),
@@ -568,9 +570,11 @@ def test_detections_are_refined_candidates_without_doubles(detected):
     dropped = 0
     for image, branch in np.ndindex(2, len(BRANCHES)):
         boxes, logits = moved[image, :, branch], found["score_logits"][image, :, branch]
+        objectness = found["objectness"][image, :, branch]
+        scores = np.sqrt(objectness / (1 + np.exp(-logits)))
         overlaps = np.asarray(box_ops.iou(boxes, boxes))
         kept = []
-        for number in np.argsort(-logits):
+        for number in np.argsort(-scores):
             if found["candidates_valid"][image, number]:
                 kept.append(number)
                 if (overlaps[number, kept[:-1]] > 0.5).any():
@@ -588,11 +592,29 @@ def test_detections_are_refined_candidates_without_doubles(detected):
         )
         np.testing.assert_allclose(
             found["scores"][image, branch],
-            np.pad(1 / (1 + np.exp(-logits[kept])), (0, padding)),
+            np.pad(scores[kept], (0, padding)),
             rtol=1e-5,
         )
     assert dropped > 2
     assert not found["valid"].all() and not found["candidates_valid"].all()
+
+
+def test_objectness_is_that_of_the_anchor_proposed(detected):
+    found, _ = detected
+    for image in range(2):
+        logits, deltas = (
+            np.asarray(found[key][image])
+            for key in ("proposal_logits", "proposal_deltas")
+        )
+        branch = logits.argmax(axis=-1)
+        moved = box_ops.decode(deltas[range(ANCHORS), branch], found["anchors"])
+        moved = np.clip(moved, 0, SIDE)
+        for number in np.flatnonzero(found["candidates_valid"][image]):
+            box = found["candidates"][image, number]
+            anchor = np.abs(moved - box).max(axis=-1).argmin()
+            expected = 1 / (1 + np.exp(-logits[anchor]))
+            got = found["objectness"][image, number]
+            np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_masks_are_pooled_from_the_refined_boxes(detected):

@@ -163,7 +163,8 @@ class FaceBranches(nn.Module):
 
         Returns:
             `anchors` [N, 4]; `proposal_logits` [B, N, S]; `proposal_deltas`
-            [B, N, S, 4]; `candidates` [B, R, 4] with `candidates_valid` [B, R];
+            [B, N, S, 4]; `candidates` [B, R, 4] with `candidates_valid` [B, R], and of
+            those proposed `objectness` [B, R, S], probabilities;
             `score_logits` [B, R, S]; `deltas` [B, R, S, 4]; `mask_logits`
             [B, S, M, 28, 28] at the mask boxes. When not training, the mask boxes are
             the detections: `boxes` [B, S, D, 4], `scores` [B, S, D], `valid` [B, S, D].
@@ -213,15 +214,19 @@ class FaceBranches(nn.Module):
                 iou_threshold=self.proposal_overlap,
                 keep=self.candidates,
             )
-            return jnp.where(valid[:, None], moved[kept], 0.0), valid
+            moved = jnp.where(valid[:, None], moved[kept], 0.0)
+            return moved, valid, nn.sigmoid(logits[chosen[kept]])
 
-        candidates, valid = jax.vmap(best)(*jax.lax.stop_gradient((logits, deltas)))
+        candidates, valid, objectness = jax.vmap(best)(
+            *jax.lax.stop_gradient((logits, deltas))
+        )
         return {
             "anchors": grid,
             "proposal_logits": logits,
             "proposal_deltas": deltas,
             "candidates": candidates,
             "candidates_valid": valid,
+            "objectness": objectness,
         }
 
     def _classify(self, finest, candidates):
@@ -254,9 +259,11 @@ class FaceBranches(nn.Module):
                 valid,
             )
 
+        # Both stages must agree: the heads alone are too sure of poor candidates.
+        scores = jnp.sqrt(nn.sigmoid(outputs["score_logits"]) * outputs["objectness"])
         over_branches = jax.vmap(best, in_axes=(1, 1, None))
         found, scores, valid = jax.vmap(over_branches)(
-            refined, nn.sigmoid(outputs["score_logits"]), outputs["candidates_valid"]
+            refined, scores, outputs["candidates_valid"]
         )
         return {"boxes": found, "scores": scores, "valid": valid}
 
