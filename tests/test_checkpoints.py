@@ -175,7 +175,7 @@ def test_nothing_whole_is_an_error_that_names_all(directory):
 
 def test_one_of_another_model_is_an_error_in_one_line(directory):
     checkpoints = Checkpoints(directory)
-    with pytest.raises(ValueError, match=r"/8 is not of the model that config\.json"):
+    with pytest.raises(ValueError, match=r"/8 is of another model than the config"):
         checkpoints.restore_latest({"x": jnp.zeros(2)})
     checkpoints.close()
 
