@@ -11,26 +11,30 @@ import cv2
 import numpy as np
 
 from facekp_jax import geometry, masks
+from facekp_jax.models.face_branches import MASK_CROP
 from facekp_jax.pixels import ColourRule, pseudo_mask, target_pixels
 from facekp_jax.records import LesionImage, Patch, Region
 
-MASK_CELLS = 28  # a side, of a predicted mask
+MASK_CELLS = 2 * MASK_CROP  # a side, of a predicted mask
 MIN_VISIBLE = (
     0.5  # of a box's area; what the crop cuts further is ignored, not a target
 )
+
+
+def face_box(record: LesionImage) -> np.ndarray:
+    """Box [4] of the record's face; one without a box is all face."""
+    height, width = record.image.shape[:2]
+    return np.array([0, 0, width, height]) if record.face is None else record.face
 
 
 def face_matrix(record: LesionImage, side: int, margin: float) -> np.ndarray:
     """Map [2, 3] from the photo to its face image of side x side pixels.
 
     The face's box is widened by a margin, as a share of its longer side. A face that
-    fills the photo is not, there is nothing around it; nor is a record without a box,
-    which is all face.
+    fills the photo is not: there is nothing around it.
     """
-    height, width = record.image.shape[:2]
-    whole = np.array([0, 0, width, height])
-    face = whole if record.face is None else record.face
-    fills = (face[:2] <= whole[:2]).all() and (face[2:] >= whole[2:]).all()
+    face = face_box(record)
+    fills = (face[:2] <= 0).all() and (face[2:] >= record.image.shape[1::-1]).all()
     return geometry.crop_matrix(geometry.square(face, 0.0 if fills else margin), side)
 
 

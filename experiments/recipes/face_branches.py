@@ -195,8 +195,7 @@ def build(config: Config, data: str | None) -> Experiment:
         )
 
     def naive(record: LesionImage) -> list[Region]:
-        height, width = record.image.shape[:2]
-        face = np.array([0, 0, width, height]) if record.face is None else record.face
+        face = face_crops.face_box(record)
         return [
             region
             for name, rule in rules.items()
