@@ -1,4 +1,4 @@
-"""A picture with its regions, the ground truth's or predicted."""
+"""Pictures and what is in them: regions, or people and animals with keypoints."""
 
 import dataclasses
 from typing import NamedTuple
@@ -39,3 +39,53 @@ class LesionImage:
     regions: tuple[Region, ...]
     labelled: tuple[str, ...]
     face: np.ndarray | None = None  # [4] xyxy, float32
+
+
+@dataclasses.dataclass(frozen=True)
+class Instance:
+    """One person or animal, of the ground truth or predicted."""
+
+    skeleton: str  # name of its target type
+    keypoints: np.ndarray  # [K, 3] float32: x, y in the photo; visibility 0, 1 or 2
+    box: np.ndarray  # [4] xyxy, float32, pixels of the photo
+    area: float  # pixels, of the mask if there is one
+    track: int | None = None  # the same in all frames of a video
+    score: float = 1.0
+    keypoint_scores: np.ndarray | None = None  # [K] float32, of a prediction
+
+
+@dataclasses.dataclass(frozen=True)
+class KeypointImage:
+    """A photo, or a frame of a video, with its people and animals.
+
+    A type in `labelled` of which there is no instance is a true negative; a type that
+    is not in `labelled` is unknown.
+    """
+
+    name: str
+    image: np.ndarray  # uint8 [H, W, 3] RGB
+    instances: tuple[Instance, ...]
+    labelled: tuple[str, ...]  # names of target types
+    ignore: Patch | None = None  # crowds and regions without labels: neither learned
+    video: str = ""  # the video's name; empty for a photo
+    frame: int = 0  # number in the video, from 0
+    time: float = 0.0  # seconds from the video's start
+
+
+class InstanceOfImage(NamedTuple):
+    """One instance of a photo, for a network that looks at one at a time."""
+
+    photo: KeypointImage
+    number: int  # of the instance in the photo
+
+    @property
+    def name(self) -> str:
+        return self.photo.name
+
+    @property
+    def image(self) -> np.ndarray:
+        return self.photo.image
+
+    @property
+    def instance(self) -> Instance:
+        return self.photo.instances[self.number]
