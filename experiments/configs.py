@@ -10,7 +10,14 @@ from typing import Any
 from facekp_jax.command import UsageError
 
 PREFIX = "config."
-RUN = {"steps": 0, "seed": 0, "batch_size": 1, "log_every": 1, "checkpoint_every": 1}
+RUN = {
+    "steps": 0,
+    "seed": 0,
+    "batch_size": 1,
+    "workers": 0,
+    "log_every": 1,
+    "checkpoint_every": 1,
+}
 
 
 def check_least(config: Any, least: Mapping[str, float]) -> None:
@@ -30,7 +37,8 @@ def from_dict(kind: Any, value: Any, path: str = "config") -> Any:
     """JSON values as the typed config they came from.
 
     Args:
-        kind: a dataclass, tuple[X, ...], a union of simple types, or a simple type.
+        kind: a dataclass, tuple[X, ...], a simple type, or a union of simple types or
+            of a tuple and None.
         value: dictionaries, lists, numbers, strings.
         path: where the value stands, for messages.
 
@@ -56,10 +64,15 @@ def from_dict(kind: Any, value: Any, path: str = "config") -> Any:
             return kind(**fields)
         except ValueError as error:
             raise UsageError(f"{path}: {error}") from None
-    if typing.get_origin(kind) is tuple:
+    if value is None and type(None) in typing.get_args(kind):
+        return None
+    tuples = [
+        k for k in (kind, *typing.get_args(kind)) if typing.get_origin(k) is tuple
+    ]
+    if tuples:
         if not isinstance(value, list | tuple):
             raise UsageError(f"{path} is {value!r}; give a list in brackets")
-        item = typing.get_args(kind)[0]
+        item = typing.get_args(tuples[0])[0]
         return tuple(
             from_dict(item, v, f"{path}[{number}]") for number, v in enumerate(value)
         )

@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import cloudpickle
 import flax.linen as nn
 import numpy as np
 import optax
@@ -70,6 +71,8 @@ def load_recipe(name: str) -> types.ModuleType:
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # where dataclasses look their types up
         spec.loader.exec_module(module)
+        # A worker process cannot import it by that name.
+        cloudpickle.register_pickle_by_value(module)
     else:
         known = sorted(info.name for info in pkgutil.iter_modules(recipes.__path__))
         dotted = name if "." in name else f"{recipes.__name__}.{name}"

@@ -120,29 +120,31 @@ def train(
         batch_size=config.batch_size,
         seed=config.seed,
         first_step=first,
+        workers=config.workers,
     )
     log = Log(workdir, first, config)
     first_step_seconds = None
     previous = None
-    for done in range(first + 1, config.steps + 1):
-        batch = next(batches)
-        names = batch.pop("name")
-        state, losses = train_step(state, shard_batch(batch, mesh))
-        if first_step_seconds is None:
-            jax.block_until_ready(losses)
-            first_step_seconds = round(time.monotonic() - PROCESS_START, 1)
-        # One step late, so that the device need not wait for the host.
-        if previous:
-            _check_finite(*previous)
-        previous = losses, done, names
-        saves = done % config.checkpoint_every == 0 or done == config.steps
-        log.advance()
-        if saves or done == 1 or done % config.log_every == 0:
-            _check_finite(*previous)
-            log.write(done, losses, experiment.schedule(done - 1))
-        if saves:
-            _check_parameters(state, done, names)
-            checkpoints.save(done, state)
+    with contextlib.closing(batches):
+        for done in range(first + 1, config.steps + 1):
+            batch = next(batches)
+            names = batch.pop("name")
+            state, losses = train_step(state, shard_batch(batch, mesh))
+            if first_step_seconds is None:
+                jax.block_until_ready(losses)
+                first_step_seconds = round(time.monotonic() - PROCESS_START, 1)
+            # One step late, so that the device need not wait for the host.
+            if previous:
+                _check_finite(*previous)
+            previous = losses, done, names
+            saves = done % config.checkpoint_every == 0 or done == config.steps
+            log.advance()
+            if saves or done == 1 or done % config.log_every == 0:
+                _check_finite(*previous)
+                log.write(done, losses, experiment.schedule(done - 1))
+            if saves:
+                _check_parameters(state, done, names)
+                checkpoints.save(done, state)
     checkpoints.close()
     log.close_bar()
     pictures = []

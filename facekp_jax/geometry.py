@@ -1,39 +1,48 @@
-"""Affine maps between a photo and a square crop of it.
+"""Affine maps between a photo and a crop of it.
 
 A map is a float64 [2, 3] matrix: p' = m[:, :2] @ p + m[:, 2]. Points are (x, y) in
-continuous pixels, the centre of the top-left pixel is (0.5, 0.5), on both sides.
+continuous pixels, the centre of the top-left pixel is (0.5, 0.5), on both sides. The
+size of a crop is its side, if it is square, or (height, width), in pixels.
 """
 
 import cv2
 import numpy as np
 
 
-def square(box, margin=0.0):
-    """Smallest square around a box, about its centre, widened by a margin.
+def frame(box, size, margin=0.0):
+    """Smallest box of a crop's aspect around a box, about its centre, widened.
 
     Args:
-        box: [4] xyxy, pixels. A line or a point is a box too: the square is as wide as
-            the longer side and at least one pixel.
-        margin: added on each of the four sides, as a fraction of the longer side.
+        box: [4] xyxy, pixels. A line or a point is a box too: the frame is at least one
+            pixel wide and high.
+        size: of the crop that the frame is to become.
+        margin: added on each of the four sides, as a fraction of the frame's side.
 
     Returns:
-        [4] float32 xyxy; it may reach over the border of the photo.
+        [4] float64 xyxy; it may reach over the border of the photo.
 
     Raises:
         ValueError: if the box is not finite or its corners are exchanged.
     """
     box = _checked_box(box)
+    crop = np.array(_height_width(size)[::-1])
     centre = (box[:2] + box[2:]) / 2
-    half = max((box[2:] - box[:2]).max(), 1.0) * (0.5 + margin)
-    return np.concatenate([centre - half, centre + half]).astype(np.float32)
+    pixel = max(((box[2:] - box[:2]) / crop).max(), 1 / crop.min())
+    half = crop * pixel * (0.5 + margin)
+    return np.concatenate([centre - half, centre + half])
 
 
-def crop_matrix(box, side, *, rotation=0.0, flip=False):
-    """Map from the photo to a square crop of side x side pixels.
+def square(box, margin=0.0):
+    """Smallest square around a box, widened as by `frame`: [4] float32 xyxy."""
+    return frame(box, 1, margin).astype(np.float32)
+
+
+def crop_matrix(box, size, *, rotation=0.0, flip=False):
+    """Map from the photo to a crop.
 
     Args:
-        box: [4] xyxy, the square of the photo that becomes the crop.
-        side: pixels of the crop.
+        box: [4] xyxy, the rectangle of the photo that becomes the crop.
+        size: of the crop.
         rotation: radians about the box's centre, from the x axis towards the y axis
             (clockwise as seen); what is drawn turns, the crop's frame stands.
         flip: mirror left and right, after the rotation.
@@ -42,21 +51,25 @@ def crop_matrix(box, side, *, rotation=0.0, flip=False):
         [2, 3] float64.
 
     Raises:
-        ValueError: if the box is no square with an area: the face would be stretched.
+        ValueError: if the box has no area or another aspect than the crop: what is in
+            it would be stretched.
     """
     box = _checked_box(box)
+    rows, columns = _height_width(size)
     width, height = box[2:] - box[:2]
-    if width <= 0 or abs(width - height) > 1e-3 * max(width, height):
+    aspects = width * rows, height * columns
+    if min(aspects) <= 0 or np.ptp(aspects) > 1e-3 * max(aspects):
         raise ValueError(
-            f"crop_matrix needs a square box with an area, got {box.tolist()}; "
-            "geometry.square makes one of any box"
+            f"crop_matrix needs a box with the aspect of {columns} x {rows} pixels, "
+            f"got {box.tolist()}; geometry.frame makes one of any box"
         )
-    scale = side / width
+    scale = columns / width
     cos, sin = np.cos(rotation) * scale, np.sin(rotation) * scale
     mirror = -1.0 if flip else 1.0
     linear = np.array([[mirror * cos, -mirror * sin], [sin, cos]])
     centre = (box[:2] + box[2:]) / 2
-    return np.column_stack([linear, side / 2 - linear @ centre])
+    middle = np.array([columns, rows]) / 2
+    return np.column_stack([linear, middle - linear @ centre])
 
 
 def invert(m):
@@ -86,55 +99,60 @@ def transform_boxes(m, boxes):
     return np.concatenate([corners.min(-2), corners.max(-2)], -1).astype(np.float32)
 
 
-def warp(image, m, side, *, border=127):
+def warp(image, m, size, *, border=127):
     """Cut a crop out of a photo by one bilinear warp.
 
     Where the map shrinks by more than 1.5, the photo is first averaged over whole
     blocks of pixels, so that no detail falls between the samples.
 
     Args:
-        image: [H, W, 3] uint8.
+        image: [H, W, 3] or [H, W] uint8.
         m: [2, 3] map from the photo to the crop, as `crop_matrix` gives it.
-        side: pixels of the crop.
+        size: of the crop.
         border: colour outside the photo, one value or three; None repeats its edge.
 
     Returns:
-        [side, side, 3] uint8.
+        uint8, of the size of the crop and the channels of the image.
     """
+    height, width = _height_width(size)
     inverse = invert(m)
     block = max(1, round(np.sqrt(abs(np.linalg.det(inverse[:, :2])))))
-    window, origin = _window(image, inverse, side, block)
+    window, origin = _window(image, inverse, height, width, block)
     mode = cv2.BORDER_REPLICATE if border is None else cv2.BORDER_CONSTANT
     colour = np.broadcast_to(0 if border is None else border, 3).tolist()
     if block > 1:
-        height, width = window.shape[:2]
+        rows, columns = window.shape[:2]
         window = cv2.copyMakeBorder(
-            window, 0, -height % block, 0, -width % block, mode, value=colour
+            window, 0, -rows % block, 0, -columns % block, mode, value=colour
         )
-        size = window.shape[1] // block, window.shape[0] // block
-        window = cv2.resize(window, size, interpolation=cv2.INTER_AREA)
+        blocks = window.shape[1] // block, window.shape[0] // block
+        window = cv2.resize(window, blocks, interpolation=cv2.INTER_AREA)
     linear = np.asarray(m, np.float64)[:, :2]
     # OpenCV counts from pixel centres: its (0, 0) is our (0.5, 0.5) on both sides.
     shift = linear @ (origin + block / 2) + np.asarray(m)[:, 2] - 0.5
     return cv2.warpAffine(
         window,
         np.column_stack([linear * block, shift]),
-        (side, side),
+        (width, height),
         flags=cv2.INTER_LINEAR,
         borderMode=mode,
         borderValue=colour,
     )
 
 
-def _window(image, inverse, side, block):
+def _window(image, inverse, height, width, block):
     """The part of a photo that a crop needs, and its top-left corner (x, y)."""
-    needed = transform_boxes(inverse, [0, 0, side, side])
+    needed = transform_boxes(inverse, [0, 0, width, height])
     size = np.array(image.shape[1::-1])
     # One sample further on each side for the interpolation; never empty, so that a crop
     # outside the photo still has an edge to repeat.
     low = np.clip(np.floor(needed[:2]) - 2 * block, 0, size - 1).astype(int)
     high = np.clip(np.ceil(needed[2:]) + 2 * block, low + 1, size).astype(int)
     return image[low[1] : high[1], low[0] : high[0]], low
+
+
+def _height_width(size):
+    return (size, size) if np.ndim(size) == 0 else size
 
 
 def _checked_box(box):

@@ -7,6 +7,7 @@ import re
 import struct
 import sys
 import tempfile
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
@@ -102,11 +103,13 @@ def encode_png(image: np.ndarray) -> bytes:
     return cv2.imencode(".png", cv2.cvtColor(image, order))[1].tobytes()
 
 
-def list_images(path: str | os.PathLike) -> list[pathlib.Path]:
-    """The picture itself, or a folder's own pictures sorted by name.
+def list_images(
+    path: str | os.PathLike, suffixes: Sequence[str] = SUFFIXES
+) -> list[pathlib.Path]:
+    """The file itself, or a folder's own files with these suffixes, sorted by name.
 
     Raises:
-        ValueError: if there is no such path, or no picture in the folder.
+        ValueError: if there is no such path, or no such file in the folder.
     """
     path = pathlib.Path(path)
     if path.is_file():
@@ -114,10 +117,10 @@ def list_images(path: str | os.PathLike) -> list[pathlib.Path]:
     if not path.is_dir():
         raise ValueError(f"{path}: no such file or folder")
     found = sorted(
-        p for p in path.iterdir() if p.is_file() and p.suffix.lower() in SUFFIXES
+        p for p in path.iterdir() if p.is_file() and p.suffix.lower() in suffixes
     )
     if not found:
-        raise ValueError(f"{path}: no picture in it (looked for {' '.join(SUFFIXES)})")
+        raise ValueError(f"{path}: no picture in it (looked for {' '.join(suffixes)})")
     return found
 
 
@@ -133,9 +136,9 @@ def _three_channels(pixels):
     """[H, W], [H, W, 3] BGR or [H, W, 4] BGRA to [H, W, 3] RGB."""
     if pixels.ndim == 2:
         return cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB)
-    colours = pixels[..., 2::-1]
     if pixels.shape[2] == 3:
-        return colours
+        return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+    colours = pixels[..., 2::-1]
     alpha = pixels[..., 3:].astype(np.uint32)
     blended = colours * alpha + BACKGROUND * (255 - alpha)
     return ((blended + 127) // 255).astype(np.uint8)
@@ -171,8 +174,11 @@ def _orientation(exif):
 def _jpeg_ends(data):
     """Whether the markers lead to the end marker.
 
-    Looking for its two bytes is not enough: the thumbnail inside EXIF has its own.
+    Looking for its two bytes is not enough: the thumbnail inside EXIF has its own. One
+    that is cut right behind that holds no picture, which the decoder finds.
     """
+    if data.endswith(b"\xff\xd9"):
+        return True
     position = 2
     while match := _JPEG_MARKER.search(data, position):
         position = match.end()

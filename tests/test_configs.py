@@ -177,3 +177,20 @@ def test_a_wrong_config_names_where(value, words):
         from_dict(Config, value)
     for word in words:
         assert word in str(caught.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optional:
+    mirror: tuple[int, ...] | None = None
+    edges: tuple[tuple[int, int], ...] = ()
+
+
+@pytest.mark.parametrize("mirror", [None, (1, 0)])
+def test_a_tuple_may_be_missing(mirror):
+    config = Optional(mirror, ((0, 1), (1, 2)))
+    assert from_dict(Optional, json.loads(json.dumps(to_dict(config)))) == config
+
+
+def test_a_tuple_that_may_be_missing_is_not_a_number():
+    with pytest.raises(UsageError, match="mirror is 3; give a list"):
+        from_dict(Optional, {"mirror": 3})

@@ -37,6 +37,22 @@ def test_square_keeps_the_centre_and_covers_the_longer_side(box, margin, expecte
 
 
 @pytest.mark.parametrize(
+    "box, size, margin, expected",
+    [
+        ([10, 20, 30, 30], (64, 32), 0.0, [10, 5, 30, 45]),  # twice as high as wide
+        ([10, 20, 30, 30], (32, 64), 0.0, [10, 20, 30, 30]),
+        ([10, 20, 30, 30], (32, 64), 0.25, [5, 17.5, 35, 32.5]),
+        ([0, 0, 8, 8], 16, 0.25, [-2, -2, 10, 10]),
+        ([5, 5, 5, 5], (64, 32), 0.0, [4.5, 4, 5.5, 6]),
+    ],
+)
+def test_a_frame_keeps_the_centre_and_has_the_aspect_of_the_crop(
+    box, size, margin, expected
+):
+    np.testing.assert_allclose(geometry.frame(box, size, margin), expected)
+
+
+@pytest.mark.parametrize(
     "box", [[0, 0, math.nan, 5], [0, 0, math.inf, 5], [9, 0, 3, 5], [1, 2, 3]]
 )
 def test_what_is_no_box_is_refused(box):
@@ -48,8 +64,16 @@ def test_what_is_no_box_is_refused(box):
 
 @pytest.mark.parametrize("box", [[0, 0, 40, 20], [7, 7, 7, 7]])
 def test_crop_matrix_never_stretches(box):
-    with pytest.raises(ValueError, match=r"geometry\.square"):
+    with pytest.raises(ValueError, match=r"geometry\.frame"):
         geometry.crop_matrix(box, 32)
+
+
+def test_a_box_of_the_crops_own_aspect_is_not_stretched():
+    m = geometry.crop_matrix([10, 20, 90, 60], (20, 40))
+    points = geometry.transform_points(m, [[10, 20], [90, 60], [50, 40]])
+    np.testing.assert_allclose(points, [[0, 0], [40, 20], [20, 10]])
+    with pytest.raises(ValueError, match="aspect of 20 x 40 pixels"):
+        geometry.crop_matrix([10, 20, 90, 60], (40, 20))
 
 
 def test_crop_matrix_maps_the_corners_of_the_box_to_those_of_the_crop():
@@ -66,11 +90,12 @@ def test_rotation_turns_the_x_axis_towards_the_y_axis():
     np.testing.assert_allclose(geometry.transform_points(m, [5, 8]), [8, 5])
 
 
+@pytest.mark.parametrize("height", [1, 480])
 @pytest.mark.parametrize("width", [1, 7, 640, 641])
-def test_flip_twice_is_the_identity(width):
-    m = geometry.crop_matrix([0, 0, width, width], width, flip=True)
+def test_flip_twice_is_the_identity(width, height):
+    m = geometry.crop_matrix([0, 0, width, height], (height, width), flip=True)
     x = np.array([0, 0.5, width - 0.5, width])
-    points = np.stack([x, x], -1)
+    points = np.stack([x, [0, 0.5, height - 0.5, height]], -1)
     flipped = geometry.transform_points(m, points)
     np.testing.assert_array_equal(flipped[:, 0], width - x)
     np.testing.assert_array_equal(geometry.transform_points(m, flipped), points)
@@ -107,6 +132,33 @@ def test_a_dot_is_found_where_its_point_is_mapped(photo, rotation, flip):
     m = geometry.crop_matrix(box, side, rotation=rotation, flip=flip)
     found = centroid(geometry.warp(image, m, side, border=0))
     np.testing.assert_allclose(found, geometry.transform_points(m, point), atol=0.05)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("rotation", [0.0, 0.4, math.pi / 2, -2.0])
+@pytest.mark.parametrize("shrink", [0.3, 0.5, 0.77, 1.0, 1.49, 1.51, 2.0, 3.3, 6.0])
+def test_a_dot_is_found_at_any_size_of_photo_and_crop(shrink, rotation, flip):
+    rng = np.random.default_rng(round(100 * shrink))
+    rows, columns = size = (57, 40) if shrink >= 1 else (191, 130)
+    half = shrink * np.array([columns, rows]) / 2
+    width, height = np.ceil(3 * half + 24).astype(int) | 1
+    centre = np.array([width, height]) / 2 + rng.uniform(-3, 3, 2)
+    box = np.concatenate([centre - half, centre + half])
+    m = geometry.crop_matrix(box, size, rotation=rotation, flip=flip)
+    there = np.array([columns, rows]) / 2 + rng.uniform(-2, 2, 2)
+    point = geometry.transform_points(geometry.invert(m), there)
+    image = blob(height, width, point, sigma=max(2.5, 2 * shrink))
+    found = centroid(geometry.warp(image, m, size, border=0))
+    np.testing.assert_allclose(found, there, atol=0.05)
+
+
+def test_a_picture_of_one_channel_stays_one():
+    image = np.zeros((64, 40), np.uint8)
+    image[::4, ::4] = 160
+    crop = geometry.warp(
+        image, geometry.crop_matrix([0, 0, 40, 64], (16, 10)), (16, 10)
+    )
+    np.testing.assert_array_equal(crop, np.full((16, 10), 10))
 
 
 def test_warp_by_the_identity_changes_nothing():

@@ -21,8 +21,8 @@ from data_prep.synthetic.faces import SyntheticFaces
 from experiments.configs import RUN, check_least
 from experiments.experiment import Experiment
 from facekp_jax import face_crops, faces, masks
-from facekp_jax.datasets import LesionImages
 from facekp_jax.drawing import overlay
+from facekp_jax.lesion_images import LesionImages
 from facekp_jax.losses import face_branches as losses
 from facekp_jax.metrics.detection import DetectionMetrics
 from facekp_jax.models.backbones import SmallBackbone
@@ -108,6 +108,7 @@ class Config:
     steps: int = 300
     seed: int = 0
     batch_size: int = 16
+    workers: int = 0  # processes that make batches; 0: threads of the training itself
     log_every: int = 10
     checkpoint_every: int = 100
     train_faces: int = 4000  # of the embedded data set
