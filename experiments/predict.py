@@ -1,34 +1,38 @@
-"""Runs a trained experiment on a photo, or on every photo of a folder.
+"""Runs a trained experiment on a photo, on a video, or on all those of a folder.
 
 python -m experiments.predict --workdir=DIR --input=PATH --output=DIR
-    [--face_detector=haar|whole|yunet:PATH] [--config.score=0.3 ...]
+    [--detector=haar|whole|yunet:PATH] [--config.score=0.3 ...]
 
 For each photo: `NAME.json`, `NAME.overlay.png`, and in the folder `NAME` the sub-images
-that the JSON names.
+that the JSON names. Each frame of a video is a photo `VIDEO.000012`.
 """
 
 import json
 import pathlib
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from absl import flags
 from tqdm import tqdm
 
 from experiments import PROCESS_START
 from experiments.experiment import Experiment, load_experiment, one, restore
-from facekp_jax import command, images
+from facekp_jax import command, images, video
 from facekp_jax.input import evaluation_batches
 from facekp_jax.training import data_mesh, make_predict_step, shard_batch
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the training.")
-_INPUT = flags.DEFINE_string("input", None, "A photo, or a folder of photos.")
+_INPUT = flags.DEFINE_string("input", None, "A photo, a video, or a folder of them.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder to write to.")
-_FACE_DETECTOR = flags.DEFINE_string(
-    "face_detector", "", "haar, whole or yunet:PATH; default: that of the training."
+_DETECTOR = flags.DEFINE_string(
+    "detector",
+    "",
+    "What to look at. Of faces: haar, whole or yunet:PATH; default: that of the "
+    "training. Of people and animals: whole, or a COCO file of boxes; default: whole.",
 )
 
 
@@ -37,7 +41,7 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
     for flag in (_WORKDIR, _INPUT, _OUTPUT):
         if flag.value is None:
             raise command.UsageError(f"--{flag.name} is missing; give it a path")
-    paths = images.list_images(_INPUT.value)
+    paths = images.list_images(_INPUT.value, images.SUFFIXES + video.SUFFIXES)
     folder = pathlib.Path(_INPUT.value)
     files = sum(p.is_file() for p in folder.iterdir()) if folder.is_dir() else 1
     others = files - len(paths)  # no pictures, by their suffix
@@ -49,7 +53,7 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
         )
     command.make_folder("output", output)
     name, experiment = load_experiment(workdir, overrides)
-    detect = experiment.detector(_FACE_DETECTOR.value)
+    detect = experiment.detector(_DETECTOR.value)
     mesh = data_mesh()
     state, step = restore(workdir, experiment, mesh)
     predict = make_predict_step(experiment.model, experiment.decode)
@@ -67,28 +71,32 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
         return results
 
     counts = {
-        "photos": len(paths),
+        "files": len(paths),
+        "photos": 0,  # and frames of videos
         "other_files": others,
         "unreadable": 0,
         "without_instance": 0,
         "instances": 0,
     }
     start = time.monotonic()
-    for path in tqdm(paths, unit="photo", desc="predict", disable=None):
+    progress = tqdm(unit="photo", desc="predict", disable=None)
+    for path in paths:
         try:
-            photo = images.read(path, apply_exif=experiment.config.apply_exif)
-        except ValueError as error:
+            for photo in _photos(path, experiment.config.apply_exif):
+                records = list(detect(photo.name, photo.image))
+                counts["photos"] += 1
+                counts["instances"] += len(records)
+                counts["without_instance"] += not records
+                _write(output, photo, records, find(records), experiment)
+                progress.update()
+        except Unreadable as error:
             if len(paths) == 1:
                 raise
             print(f"skipped: {error}", file=sys.stderr)
             counts["unreadable"] += 1
-            continue
-        records = list(detect(path.name, photo))
-        counts["instances"] += len(records)
-        counts["without_instance"] += not records
-        _write(output, path, photo, records, find(records), experiment)
+    progress.close()
     if counts["unreadable"] == len(paths):
-        raise ValueError(f"{_INPUT.value}: none of its {len(paths)} photos can be read")
+        raise ValueError(f"{_INPUT.value}: none of its {len(paths)} files can be read")
     seconds = time.monotonic() - start
     return {
         "experiment": name,
@@ -96,25 +104,53 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
         "output": str(output),
         "step": step,
         "seconds": round(time.monotonic() - PROCESS_START, 1),
-        "images_per_second": round(len(paths) / seconds, 2),
+        "images_per_second": round(counts["photos"] / seconds, 2),
         "counts": counts,
     }
 
 
-def _write(output, path, photo, records, results, experiment: Experiment):
-    # The whole file name: a.jpg and a.png are two photos.
-    stem = path.name
-    described, pictures = experiment.describe(photo, records, results)
-    folder = output / stem
+class Unreadable(ValueError):
+    """A file that is no picture and no video, or a damaged one."""
+
+
+class Photo(NamedTuple):
+    """A photo, or a frame of a video."""
+
+    name: str  # of its results
+    image: np.ndarray  # uint8 [H, W, 3]
+    described: dict[str, Any]  # how its JSON says where it comes from
+
+
+def _photos(path: pathlib.Path, apply_exif: bool) -> Iterator[Photo]:
+    """The photo of a file, or a video's frames."""
+    try:
+        # The whole file name: a.jpg and a.png are two photos.
+        if path.suffix.lower() not in video.SUFFIXES:
+            image = images.read(path, apply_exif=apply_exif)
+            yield Photo(path.name, image, {"photo": path.name})
+            return
+        frames = video.frames(path)
+    except ValueError as error:
+        raise Unreadable(str(error)) from error
+    for number, seconds, image in frames:
+        where = {"video": path.name, "frame": number, "time": round(seconds, 6)}
+        yield Photo(f"{path.name}.{number:06d}", image, where)
+    if frames.shortfall:
+        print(frames.shortfall, file=sys.stderr)
+
+
+def _write(output, photo, records, results, experiment: Experiment):
+    described, pictures = experiment.describe(photo.image, records, results)
+    folder = output / photo.name
     for old in folder.glob("*.png"):  # of an earlier run, that found other regions
         old.unlink()
     for picture, pixels in pictures.items():
         folder.mkdir(exist_ok=True)
         (folder / picture).write_bytes(images.encode_png(pixels))
-    text = json.dumps({"photo": path.name} | described, allow_nan=False)
-    (output / f"{stem}.json").write_text(text + "\n")
-    drawn = experiment.draw(photo, records, results)
-    (output / f"{stem}.overlay.png").write_bytes(images.encode_png(drawn))
+    text = json.dumps(photo.described | described, allow_nan=False)
+    (output / f"{photo.name}.json").write_text(text + "\n")
+    drawn = experiment.draw(photo.image, records, results)
+    (output / f"{photo.name}.overlay.png").write_bytes(images.encode_png(drawn))
 
 
 if __name__ == "__main__":

@@ -225,6 +225,12 @@ def test_predict_on_a_folder(trained, tmp_path):
     )
     (folder / "text.jpg").write_text("not a picture")
     (folder / "notes.txt").write_text("no picture by its name")
+    clip = cv2.VideoWriter(
+        str(folder / "clip.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 48)
+    )
+    for level in (60, 120):
+        clip.write(np.full((48, 64, 3), level, np.uint8))
+    clip.release()
     output = tmp_path / "found"
     # Untrained scores are low: what is shown is set by the run's own config.
     config = json.loads((workdir / "config.json").read_text())
@@ -244,12 +250,16 @@ def test_predict_on_a_folder(trained, tmp_path):
         f"--output={output}",
     )
     assert result(done)["counts"] == {
-        "photos": 3,
+        "files": 4,
+        "photos": 4,  # two of them frames
         "other_files": 1,
         "unreadable": 1,
-        "without_instance": 1,
+        "without_instance": 3,
         "instances": 1,
     }
+    frame = json.loads((output / "clip.avi.000001.json").read_text())
+    assert (frame["video"], frame["frame"], frame["time"]) == ("clip.avi", 1, 0.1)
+    assert (frame["width"], frame["height"], frame["faces"]) == (64, 48, [])
     assert "text.jpg" in done.stderr
     nobody = json.loads((output / "nobody.png.json").read_text())
     assert nobody["faces"] == []
@@ -453,7 +463,7 @@ def test_mistakes_with_a_trained_workdir(trained, tmp_path):
     for arguments, status, expected in (
         ([*predict, f"--input={empty}"], 1, str(empty)),
         ([*predict, f"--input={text}"], 1, "text.jpg"),
-        ([*predict, f"--input={text}", "--face_detector=dlib"], 1, "dlib"),
+        ([*predict, f"--input={text}", "--detector=dlib"], 1, "dlib"),
         ([*predict, f"--input={text}", f"--output={tmp_path}"], 2, "of the photos"),
         ([*train, "--exp=face_branches"], 2, "--resume"),
         ([*train, "--resume", "--exp=other"], 2, "not of other"),
