@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from faster_coco_eval.core import mask as coco_mask
 
-from data_prep.readers import Damaged, Tally, coco
-from facekp_jax import datasets, masks
+from data_prep.readers import Damaged, Source, Tally, coco
+from facekp_jax import lesion_images, masks
 
 CATEGORIES = [
     {"id": 0, "name": "Dark circle", "supercategory": "eye"},
@@ -48,7 +48,7 @@ def dataset(folder, *, pictures=None, **content):
 
 def read(folder, *, strict=False, **settings):
     tally = Tally(strict=strict)
-    reading = coco.read(folder, tally, **settings)
+    reading = coco.read(Source(folder, **settings), tally)
     return reading, [photo for photo, _ in reading.photos], tally
 
 
@@ -346,7 +346,7 @@ def test_files_in_other_places(tmp_path):
     _, photos, _ = read(
         tmp_path,
         annotations=tmp_path / "train.json",
-        image_folder=tmp_path / "x" / "images",
+        images=tmp_path / "x" / "images",
     )
     assert len(photos) == 1
 
@@ -387,7 +387,7 @@ def test_command_line_builds_two_splits_and_counts(tmp_path):
         },
     }
     assert "not a picture, or a damaged one (b.png)" in done.stdout
-    source = datasets.LesionImages(tmp_path / "out", "train")
+    source = lesion_images.LesionImages(tmp_path / "out", "train")
     assert source.splits == ("train", "val")
     np.testing.assert_array_equal(source[0].face, [0, 0, 30, 20])
 
@@ -405,7 +405,7 @@ def test_command_line_without_a_face(tmp_path):
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout.splitlines()[-1])["counts"]
     assert counts["photos_without_face"] == counts["photos_without_regions"] == 1
-    face = datasets.LesionImages(tmp_path / "out", "train")[0].face
+    face = lesion_images.LesionImages(tmp_path / "out", "train")[0].face
     np.testing.assert_array_equal(face, [0, 0, 30, 20])
 
 

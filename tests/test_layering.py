@@ -1,7 +1,11 @@
 """Who imports whom: bytes flow data_prep -> facekp_jax -> experiments."""
 
 import ast
+import configparser
+import importlib.metadata
 import pathlib
+import re
+import sys
 
 import pytest
 
@@ -19,6 +23,7 @@ MAY_IMPORT = {
     "tests": OURS,
 }
 BANNED = ("tensorflow", "torch", "torchvision", "keras")
+OF_AN_EXTRA = {"sleap_io": "sleap"}  # modules that are imported where they are needed
 
 
 def imported(tree):
@@ -62,6 +67,43 @@ def test_models_and_losses_know_no_devices(path):
     names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     names |= {node.arg for node in nodes if isinstance(node, ast.arg | ast.keyword)}
     assert not names & {"pmean", "psum", "axis_name", "pmap", "shard_map"}
+
+
+def normalized(distribution):
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def requirements():
+    """Extra ("" for the packages themselves) -> names of distributions."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lists = {"": config["options"]["install_requires"]}
+    lists |= config["options.extras_require"]
+    return {
+        extra: [normalized(re.match(r"[\w.-]+", line)[0]) for line in text.split()]
+        for extra, text in lists.items()
+    }
+
+
+def test_what_is_imported_is_required():
+    found = importlib.metadata.packages_distributions()
+    required = requirements()
+    modules = {
+        name.split(".")[0]
+        for path in FILES
+        if path.relative_to(ROOT).parts[0] != "tests"
+        for name in imported(parse(path))
+    }
+    for module in modules - sys.stdlib_module_names - set(OURS):
+        names = {normalized(name) for name in found.get(module, [module])}
+        assert names & set(required[OF_AN_EXTRA.get(module, "")]), module
+
+
+def test_what_is_required_has_its_reason():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\w, -]+) \|", text, re.M)
+    reasons = {normalized(name) for row in rows for name in row.split(", ")}
+    assert {name for names in requirements().values() for name in names} <= reasons
 
 
 def test_every_package_is_looked_at():

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from data_prep.readers import Damaged, Tally, voc
+from data_prep.readers import Damaged, Source, Tally, voc
 
 NOISE = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
 PICTURE = cv2.imencode(".png", NOISE)[1].tobytes()
@@ -41,7 +41,7 @@ def dataset(folder, files, *, pictures=("a.png",), lists=None):
 
 def read(folder, *, strict=False, **settings):
     tally = Tally(strict=strict)
-    reading = voc.read(folder, tally, **settings)
+    reading = voc.read(Source(folder, **settings), tally)
     return reading, [photo for photo, _ in reading.photos], tally
 
 
@@ -198,7 +198,7 @@ def test_entities_are_not_expanded_without_end(tmp_path):
     "settings, message",
     [
         ({"annotations": "nowhere"}, "nowhere: no such folder; .* --annotations"),
-        ({"image_folder": "nowhere"}, "nowhere: no such folder; .* --images"),
+        ({"images": "nowhere"}, "nowhere: no such folder; .* --images"),
         ({"group": "supercategory"}, "no id or no supercategory"),
         ({"none": ["with mask"]}, "no category is left"),
     ],

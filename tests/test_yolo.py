@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from data_prep.readers import Damaged, Tally, yolo
+from data_prep.readers import Damaged, Source, Tally, yolo
 from facekp_jax import masks
 
 NAMES = "names: [Dark circle, mole, nothing]\n"
@@ -34,7 +34,7 @@ def dataset(folder, labels, *, split="train/images", yaml=NAMES):
 
 def read(folder, *, strict=False, **settings):
     tally = Tally(strict=strict)
-    reading = yolo.read(folder, tally, **settings)
+    reading = yolo.read(Source(folder, **settings), tally)
     return reading, [photo for photo, _ in reading.photos], tally
 
 
@@ -78,7 +78,7 @@ def test_no_label_file_at_all_is_a_wrong_folder(tmp_path):
     "line, reason",
     [
         ("1 0.5 0.5 0.2", "neither a box"),
-        ("1 0.5 0.5 0.2 0.2 0.9", "keypoints and scores are not read"),
+        ("1 0.5 0.5 0.2 0.2 0.9", "scores are not read"),
         ("1 0.1 0.1 0.9 0.9 0.5 0.5 0.5", "neither a box"),
         ("1", "neither a box"),
         ("1 nan 0.5 0.2 0.2", "not finite"),
@@ -123,15 +123,6 @@ def test_slightly_outside_is_clipped_and_counted(tmp_path, line, box):
     np.testing.assert_allclose(photo.regions[0].box, box, rtol=1e-5)
     assert tally.counts["regions"]["repaired"] == 1
     assert "box clipped to the picture (a.png, line 1)" in tally.table()
-
-
-def test_pose_lines_are_refused_and_counted(tmp_path):
-    # Four keypoints of two numbers look like a polygon of six points.
-    line = f"{BOX} 0.1 0.1 0.2 0.1 0.2 0.2 0.1 0.2"
-    dataset(tmp_path, [f"{line}\n{BOX}"], yaml=f"{NAMES}kpt_shape: [4, 2]\n")
-    _, (photo,), tally = read(tmp_path)
-    assert len(photo.regions) == 1
-    assert "regions refused, 1: pose line (kpt_shape in data.yaml)" in tally.table()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +171,7 @@ def test_a_class_that_means_none(tmp_path):
         ({"group": "supercategory"}, "no id or no supercategory"),
         ({"group": "everything"}, "--group=everything: use one of"),
         ({"split": "test"}, "no folder of pictures of split 'test'; name it with --im"),
-        ({"image_folder": "nowhere"}, "nowhere: no such folder; name it with --images"),
+        ({"images": "nowhere"}, "nowhere: no such folder; name it with --images"),
         ({"annotations": "nowhere"}, "nowhere: no such file; .* --annotations"),
     ],
 )
@@ -198,6 +189,7 @@ def test_settings_that_do_not_fit(tmp_path, settings, message):
         ("names: {a: 1}", "names is neither"),
         ("names: [a, b]\nnc: 3", "nc is 3, but names has 2"),
         (f"{NAMES}kpt_shape: 17", "kpt_shape is 17"),
+        (f"{NAMES}kpt_shape: [2, 4]", r"kpt_shape is \[2, 4\]"),
         (f"{NAMES}train: train.txt", "is a list of files"),
     ],
 )
@@ -261,7 +253,7 @@ def test_labels_beside_the_pictures_if_no_folder_is_called_images(tmp_path):
     (tmp_path / "photos" / "a.png").write_bytes(picture())
     (tmp_path / "photos" / "a.txt").write_text(BOX)
     dataset(tmp_path, [])
-    _, (photo,), tally = read(tmp_path, image_folder=tmp_path / "photos")
+    _, (photo,), tally = read(tmp_path, images=tmp_path / "photos")
     assert len(photo.regions) == 1
     assert tally.notes == {}
 

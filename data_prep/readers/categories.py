@@ -1,32 +1,36 @@
-"""Categories of an annotation file become branches."""
+"""Categories of an annotation file become branches, or target types."""
 
 import dataclasses
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+Target = TypeVar("Target")  # a branch's name, or the skeleton of a target type
 GROUPS = ("category", "supercategory", "all:NAME")
 
 
 @dataclasses.dataclass(frozen=True)
-class Categories:
-    """What the categories of a source become."""
+class Categories(Generic[Target]):
+    """What the categories of a source become: branches, or skeletons of types."""
 
-    branch_of: Mapping[Hashable, str]  # category id -> branch
-    none: Mapping[Hashable, str]  # id of a category that means none -> its name
-    rest: str | None = None  # branch of any other id; None: such an id is a fault
+    # By the category's id.
+    target_of: Mapping[Hashable, Target] = dataclasses.field(default_factory=dict)
+    # Id of a category that means none -> its name.
+    none: Mapping[Hashable, str] = dataclasses.field(default_factory=dict)
+    rest: Target | None = None  # of any other id; None: such an id is a fault
 
     @property
-    def branches(self) -> tuple[str, ...]:
-        names = [*self.branch_of.values(), *([self.rest] if self.rest else [])]
-        return tuple(dict.fromkeys(names))
+    def targets(self) -> tuple[Target, ...]:
+        """Each of them once."""
+        found = [*self.target_of.values(), *([self.rest] if self.rest else [])]
+        return tuple(dict.fromkeys(found))
 
-    def branch(self, category: Any) -> str | None:
-        """The category's branch, None if it means none; ValueError if not declared."""
+    def target(self, category: Any) -> Target | None:
+        """The category's target, None if it means none; ValueError if not declared."""
         try:
             if category in self.none:
                 return None
-            return self.branch_of[category]
+            return self.target_of[category]
         except (KeyError, TypeError) as error:
             if self.rest:
                 return self.rest
@@ -39,7 +43,7 @@ def categories(
     group: str,
     none: Iterable[str] = (),
     where: Any,
-) -> Categories:
+) -> Categories[str]:
     """Groups the categories that a source declares.
 
     Args:

@@ -1,82 +1,70 @@
-"""COCO annotation files: boxes, polygons, run lengths, crowds.
+"""COCO annotation files: boxes, polygons, run lengths, crowds, keypoints.
 
-COCO's coordinates are continuous with (0, 0) at the top-left corner of the top-left
-pixel, as here: boxes change from (x, y, width, height) to corners, nothing is shifted.
+COCO's boxes and polygons are continuous with (0, 0) at the top-left corner of the
+top-left pixel, as here: boxes change from (x, y, width, height) to corners, nothing is
+shifted. Its keypoints are indices of pixels: 0.5 is added. Files of other origin say
+nothing of this. If all labelled keypoints of a file are whole numbers they are taken
+for indices, else they are continuous and stay; which it was is noted.
 """
 
 import collections
+import functools
 import json
-import os
 import pathlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
-from data_prep.readers import Reading, Tally
-from data_prep.readers.categories import categories
+import numpy as np
+
+from data_prep.readers import KeypointReading, Reading, Source, Tally, keypoints
+from data_prep.readers.categories import Categories, categories
 from data_prep.readers.photos import (
     Annotation,
     Entry,
     clip_box,
+    inside,
+    numbers,
     open_photos,
+    polygon_mask,
     with_pixels,
 )
 from facekp_jax import masks
-from facekp_jax.records import Region
+from facekp_jax.records import Instance, Patch, Region
+from facekp_jax.skeletons import Skeleton
 
-_FARTHEST = 1e6  # pixels; to draw a polygon from beyond takes gigabytes
 
+def read(source: Source, tally: Tally) -> Reading | KeypointReading:
+    """Opens a COCO data set: annotations.json and images/.
 
-def read(
-    folder: str | os.PathLike,
-    tally: Tally,
-    *,
-    split: str = "train",
-    annotations: str | os.PathLike | None = None,
-    image_folder: str | os.PathLike | None = None,
-    group: str = "category",
-    none: Sequence[str] = (),
-    apply_exif: bool = True,
-) -> Reading:
-    """Opens a COCO data set.
-
-    Args:
-        folder: holds annotations.json and images/.
-        tally: takes the account.
-        split: makes no difference: a file is one split, whatever it is called.
-        annotations: another place of the annotation file.
-        image_folder: another place of the pictures.
-        group: see `categories`.
-        none: names of categories that say that there is nothing.
-        apply_exif: False if the annotations were made on the raw pixels.
+    Without images/, the pictures may lie beside the annotation file. The file is one
+    split, whatever it is called. If a category has keypoints, or --skeleton says them,
+    it is read for keypoints, and annotations of categories without are left out.
 
     Raises:
-        ValueError: if the files are not there or not COCO's.
+        ValueError: if the files are not there or not COCO's, or a category's keypoints
+            are not joined by anything.
     """
-    del split
-    folder = pathlib.Path(folder)
-    annotations = pathlib.Path(annotations or folder / "annotations.json")
-    image_folder = pathlib.Path(image_folder or folder / "images")
-    if not annotations.is_file():
-        raise ValueError(f"{annotations}: no such file; name it with --annotations")
-    if not image_folder.is_dir():
-        raise ValueError(f"{image_folder}: no such folder; name it with --images")
-    content = _load(annotations)
+    path = source.annotation_file("annotations.json")
+    content = load(path)
+    beside = [path.parent] if _holds(path.parent, content) else []
+    folder = source.image_folder("images", *beside)
     declared = content.get("categories") or []
-    kinds = categories(declared, group=group, none=none, where=annotations)
-    return Reading(
-        branches=kinds.branches,
+    if source.skeleton or any(category.get("keypoints") for category in declared):
+        return _keypoint_reading(source, content, path, folder, tally)
+    kinds = categories(declared, group=source.group, none=source.none, where=path)
+    return open_photos(
+        entries(content, tally, kind="regions"),
+        _region,
+        kinds,
+        source,
+        tally,
+        folder=folder,
         length=len(content["images"]),
-        photos=open_photos(
-            _entries(content, tally),
-            _region,
-            folder=image_folder,
-            categories=kinds,
-            tally=tally,
-            apply_exif=apply_exif,
-        ),
     )
 
 
-def _load(path):
+def load(path: pathlib.Path) -> dict[str, Any]:
+    """The contents of a COCO file; ValueError if it is none."""
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
@@ -84,15 +72,17 @@ def _load(path):
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise ValueError(f"{path}: not a COCO file; it has no list of images")
     for key in ("images", "annotations", "categories"):
-        entries = content.get(key) or []
-        if not isinstance(entries, list) or not all(
-            isinstance(entry, dict) for entry in entries
-        ):
+        values = content.get(key) or []
+        if not isinstance(values, list) or not all(isinstance(v, dict) for v in values):
             raise ValueError(f"{path}: not a COCO file; {key} is no list of objects")
     return content
 
 
-def _entries(content, tally):
+def entries(content: Mapping[str, Any], tally: Tally, *, kind: str) -> Iterator[Entry]:
+    """One entry for each image of the file, in its order, with its annotations.
+
+    Annotations of no image are refused, as of this kind.
+    """
     annotations_of = collections.defaultdict(list)
     for annotation in content.get("annotations") or []:
         annotations_of[_id(annotation, "image_id")].append(annotation)
@@ -111,7 +101,150 @@ def _entries(content, tally):
     for photo_id, found in annotations_of.items():
         for annotation in found:
             title = f"{_title(annotation)}, image_id {photo_id}"
-            tally.refused("regions", "image_id of no image", title)
+            tally.refused(kind, "image_id of no image", title)
+
+
+def types(
+    content: Mapping[str, Any], source: Source, where: Any, tally: Tally
+) -> Categories[Skeleton]:
+    """The skeletons of the file's categories.
+
+    COCO counts the keypoints of a `skeleton` from 1. Some files count from 0, which
+    shows where a 0 is among them.
+
+    Raises:
+        ValueError: names the category whose skeleton is not to be used, or two of a
+            group that have other keypoints.
+    """
+    declared = content.get("categories") or []
+    kinds = categories(declared, group=source.group, none=source.none, where=where)
+    bearing = [c for c in declared if c.get("keypoints")] or declared
+    edges_of = [_edges(category, where) for category in bearing]
+    first = 0 if any(0 in edge for edges in edges_of for edge in edges) else 1
+    if not first:
+        tally.noted("skeletons that count keypoints from 0", len(bearing))
+    skeletons, names_of, found = {}, {}, {}
+    for category, edges in zip(bearing, edges_of, strict=True):
+        kind = kinds.target_of.get(category["id"])
+        if kind is None:
+            continue
+        names = _names(category, where)
+        if kind not in skeletons:
+            skeletons[kind] = keypoints.type_skeleton(
+                kind,
+                names,
+                [(a - first, b - first) for a, b in edges],
+                source.skeleton,
+                f"{where}, category {category.get('name')!r}",
+            )
+            names_of[kind] = category.get("name"), names
+        elif names != names_of[kind][1]:
+            raise ValueError(
+                f"{where}: --group={source.group} makes one type of "
+                f"{names_of[kind][0]!r} and {category.get('name')!r}, whose keypoints "
+                "are not the same"
+            )
+        found[category["id"]] = skeletons[kind]
+    rest = None
+    if kinds.rest:
+        rest = keypoints.type_skeleton(kinds.rest, None, (), source.skeleton, where)
+    return Categories(found, kinds.none, rest)
+
+
+def pixel_indices(contents: Sequence[Mapping[str, Any]], tally: Tally) -> bool:
+    """Whether all labelled keypoints of the files are whole numbers; noted."""
+    total, whole = 0, True
+    for content in contents:
+        for annotation in content.get("annotations") or []:
+            points = _points(annotation.get("keypoints"))
+            if points is None:
+                continue
+            labelled = points[points[:, 2] > 0, :2]
+            labelled = labelled[np.isfinite(labelled).all(1)]
+            total += len(labelled)
+            whole = whole and bool((labelled % 1 == 0).all())
+    form = (
+        "whole numbers (indices of pixels, moved by 0.5)"
+        if whole
+        else "fractions (not moved)"
+    )
+    tally.noted(f"labelled keypoints of files in {form}", total)
+    return whole
+
+
+def to_instance(
+    skeleton: Skeleton,
+    annotation: Mapping[str, Any],
+    size: tuple[int, int],
+    repairs: list[str],
+    *,
+    shift: float,
+) -> Instance | Patch:
+    """`keypoints.ToInstance` of a COCO annotation; its keypoints are moved by shift."""
+    mask = _mask(annotation.get("segmentation"), size, repairs)
+    box = _corners(annotation["bbox"]) if annotation.get("bbox") else None
+    if annotation.get("iscrowd"):
+        if mask is None and box is None:
+            raise ValueError("crowd with neither box nor mask")
+        return mask or keypoints.box_patch(clip_box(box, size, repairs))
+    count = len(skeleton.keypoints)
+    points = np.zeros((count, 3))
+    if annotation.get("keypoints"):
+        points = _points(annotation["keypoints"])
+        if points is None or len(points) != count:
+            raise ValueError(f"keypoints that are not {3 * count} numbers")
+    labelled = points[:, 2] != 0
+    stated = annotation.get("num_keypoints", labelled.sum())
+    if stated != labelled.sum():
+        repairs.append("num_keypoints is not the number of labelled keypoints")
+    keypoints.check_finite(points, repairs)
+    return keypoints.instance(
+        skeleton,
+        points + np.array([shift, shift, 0]),
+        size,
+        repairs,
+        box=box,
+        area=annotation.get("area"),
+        mask=mask,
+    )
+
+
+def _keypoint_reading(source, content, path, folder, tally):
+    kinds = types(content, source, path, tally)
+    declared = {_id(category, "id") for category in content.get("categories") or []}
+    without = declared - kinds.target_of.keys() - kinds.none.keys()
+    annotations = content.get("annotations") or []
+    kept = [a for a in annotations if _id(a, "category_id") not in without]
+    if without:
+        left = len(annotations) - len(kept)
+        tally.noted("annotations of categories without keypoints, left out", left)
+    extras = collections.Counter(
+        key for a in kept for key in a if key.endswith("_kpts")
+    )
+    for key, number in extras.items():
+        tally.noted(f"annotations with {key}, which are not read", number)
+    content = {**content, "annotations": kept}
+    shift = 0.5 if pixel_indices([content], tally) else 0.0
+    return keypoints.open_photos(
+        entries(content, tally, kind="instances"),
+        functools.partial(to_instance, shift=shift),
+        kinds,
+        source,
+        tally,
+        folder=folder,
+        length=len(content["images"]),
+    )
+
+
+def _holds(folder, content):
+    """Whether one of the pictures is in the folder."""
+    for image in content["images"]:
+        try:
+            if inside(folder, str(image.get("file_name"))).is_file():
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
 
 
 def _id(entry, key):
@@ -137,10 +270,44 @@ def _title(annotation):
     return f"annotation {annotation.get('id', 'without id')}"
 
 
+def _names(category, where):
+    names = category.get("keypoints")
+    if not names:
+        return None
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"{where}: keypoints of {category.get('name')!r} are no names")
+    return names
+
+
+def _edges(category, where):
+    edges = category.get("skeleton") or []
+    if not isinstance(edges, list) or not all(
+        isinstance(e, list) and len(e) == 2 and all(isinstance(k, int) for k in e)
+        for e in edges
+    ):
+        raise ValueError(
+            f"{where}: skeleton of {category.get('name')!r} is no list of pairs of "
+            "keypoint numbers"
+        )
+    return edges
+
+
+def _points(values):
+    """[K, 3] float64, or None if they are no triples of numbers."""
+    if not isinstance(values, list) or len(values) % 3:
+        return None
+    if not all(isinstance(v, int | float) for v in values):
+        return None
+    try:
+        return np.reshape(np.array(values, np.float64), (-1, 3))
+    except OverflowError:
+        return None
+
+
 def _region(branch, annotation, size, repairs):
     mask = _mask(annotation.get("segmentation"), size, repairs)
     if annotation.get("bbox"):
-        box = _box(annotation["bbox"], size, repairs)
+        box = clip_box(_corners(annotation["bbox"]), size, repairs)
     elif mask is not None:
         box = masks.patch_box(mask)
     else:
@@ -148,44 +315,29 @@ def _region(branch, annotation, size, repairs):
     return Region(branch, box, mask=mask, crowd=bool(annotation.get("iscrowd", 0)))
 
 
-def _box(values, size, repairs):
-    if not _numbers(values) or len(values) != 4:
-        raise ValueError("box that is not four finite numbers")
+def _corners(values):
+    """xyxy of a COCO box; not a number if it is no box."""
+    if not numbers(values) or len(values) != 4:
+        return [np.nan] * 4
     x, y, w, h = values
-    return clip_box([x, y, x + w, y + h], size, repairs)
+    return [x, y, x + w, y + h]
 
 
 def _mask(segmentation, size, repairs):
     """The mask as a Patch, or None where there is none that can be used."""
     if not segmentation:
         return None
-    if isinstance(segmentation, dict):
-        if segmentation.get("size") != list(size):
-            repairs.append("mask of another size than the picture left out")
-            return None
-        try:
-            patch = masks.from_rle(segmentation)
-        except (KeyError, TypeError, ValueError, OverflowError, RuntimeError):
-            repairs.append("mask of malformed run lengths left out")
-            return None
-    elif isinstance(segmentation, list):
-        polygons = [p for p in segmentation if _is_polygon(p)]
-        if len(polygons) < len(segmentation):
-            repairs.append("polygon of fewer than 3 points skipped")
-        if not polygons:
-            return None
-        patch = masks.from_polygons(polygons, *size)
-    else:
+    if isinstance(segmentation, list):
+        return polygon_mask(segmentation, size, repairs)
+    if not isinstance(segmentation, dict):
         repairs.append("mask that is neither polygons nor run lengths left out")
         return None
+    if segmentation.get("size") != list(size):
+        repairs.append("mask of another size than the picture left out")
+        return None
+    try:
+        patch = masks.from_rle(segmentation)
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError):
+        repairs.append("mask of malformed run lengths left out")
+        return None
     return with_pixels(patch, repairs)
-
-
-def _is_polygon(points):
-    return _numbers(points) and len(points) >= 6 and len(points) % 2 == 0
-
-
-def _numbers(values):
-    return isinstance(values, list) and all(
-        isinstance(v, int | float) and abs(v) <= _FARTHEST for v in values
-    )

@@ -1,21 +1,26 @@
 """From a source's list of photos to records: what all readers do alike.
 
-A reader lists `Entry`s and says how one annotation becomes a `Region`; opening the
-picture, comparing sizes, categories and the account are here.
+A reader lists `Entry`s and says how one annotation becomes a `Region` (or, in
+`keypoints`, an `Instance`); opening the picture, comparing sizes, categories and the
+account are here.
 """
 
 import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from data_prep.readers import Tally
-from data_prep.readers.categories import Categories
-from facekp_jax import images
+from data_prep.readers import Reading, Source, Tally
+from data_prep.readers.categories import Categories, Target
+from facekp_jax import images, masks
 from facekp_jax.records import LesionImage, Patch, Region
+
+_FARTHEST = 1e6  # pixels; to draw a polygon from beyond takes gigabytes
+
+Found = TypeVar("Found")  # what an annotation becomes
 
 
 class Annotation(NamedTuple):
@@ -29,12 +34,17 @@ class Annotation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A photo as its source lists it."""
+    """A photo, or a frame of a video, as its source lists it."""
 
     name: str  # path in the folder of pictures
     annotations: Sequence[Annotation] = ()
     size: tuple[int | None, int | None] = (None, None)  # (width, height) if stated
     fault: str = ""  # why it cannot be used
+    data: Callable[[], bytes] | None = None  # the picture, if it is no file
+    ignore: Sequence[Sequence[float]] = ()  # polygons x0, y0, ...: labelled for nothing
+    video: str = ""  # its name; empty for a photo
+    frame: int = 0  # number in the video, from 0
+    time: float = 0.0  # seconds from the video's start
 
 
 # (branch, annotation's value, (height, width), repairs) -> region. What had to be
@@ -45,13 +55,14 @@ ToRegion = Callable[[str, Any, tuple[int, int], list[str]], Region]
 def open_photos(
     entries: Iterable[Entry],
     to_region: ToRegion,
+    categories: Categories[str],
+    source: Source,
+    tally: Tally,
     *,
     folder: pathlib.Path,
-    categories: Categories,
-    tally: Tally,
-    apply_exif: bool,
-) -> Iterator[tuple[LesionImage, bytes]]:
-    """The entries' records, each with its picture's encoded bytes.
+    length: int,
+) -> Reading:
+    """What a reader gives: the entries' records, made while one goes through them.
 
     Every photo counts as labelled for every branch of the source: one without
     annotations is a true negative, and so is one of a category that means none.
@@ -59,13 +70,47 @@ def open_photos(
     Args:
         entries: what the source lists.
         to_region: makes the region of an annotation.
-        folder: of the pictures; no entry may leave it.
         categories: what the source's categories become.
+        source: says whether the annotations were made on the raw pixels.
         tally: takes the account.
-        apply_exif: False if the annotations were made on the raw pixels.
+        folder: of the pictures; no entry may leave it.
+        length: number of entries.
     """
-    for name in categories.none.values():
-        tally.noted(_means_none(name), 0)
+    found = pictures(
+        entries, folder, tally, kind="regions", apply_exif=source.apply_exif
+    )
+    records = _records(found, to_region, categories, tally)
+    return Reading(categories.targets, length, records)
+
+
+def _records(pictures, to_region, categories, tally):
+    tally.expect("photos", "regions")
+    for entry, image, data in pictures:
+        regions = []
+        for region, repairs, title in converted(
+            entry, to_region, image.shape[:2], categories, tally, kind="regions"
+        ):
+            tally.kept("regions")
+            if repairs:
+                tally.repaired("regions", "; ".join(repairs), title)
+            if region.crowd:
+                tally.noted("areas to ignore (crowd, difficult)")
+            regions.append(region)
+        yield LesionImage(entry.name, image, tuple(regions), categories.targets), data
+
+
+def pictures(
+    entries: Iterable[Entry],
+    folder: pathlib.Path,
+    tally: Tally,
+    *,
+    kind: str,
+    apply_exif: bool,
+) -> Iterator[tuple[Entry, np.ndarray, bytes]]:
+    """The entries whose picture can be used: uint8 [H, W, 3] RGB and encoded bytes.
+
+    The others are refused, and with them their annotations, of this kind.
+    """
     names = set()
     for entry in entries:
         name = entry.name
@@ -74,17 +119,50 @@ def open_photos(
                 raise ValueError(entry.fault)
             if name in names:
                 raise ValueError("file_name of an earlier image")
-            data = _read(inside(folder, name))
+            data = entry.data() if entry.data else _read(inside(folder, name))
             image = images.decode_strictly(data, apply_exif=apply_exif)
             _check_size(entry, *image.shape[:2])
         except ValueError as error:
             tally.refused("photos", str(error), name)
-            tally.refused("regions", "on a refused photo", name, len(entry.annotations))
+            tally.refused(kind, "on a refused photo", name, len(entry.annotations))
         else:
             tally.kept("photos")
-            regions = _regions(entry, to_region, image.shape[:2], categories, tally)
-            yield LesionImage(name, image, regions, categories.branches), data
+            yield entry, image, data
         names.add(name)
+
+
+def converted(
+    entry: Entry,
+    convert: Callable[[Target, Any, tuple[int, int], list[str]], Found],
+    size: tuple[int, int],
+    categories: Categories[Target],
+    tally: Tally,
+    *,
+    kind: str,
+) -> Iterator[tuple[Found, list[str], str]]:
+    """What each annotation becomes, with its repairs and what names it to the user.
+
+    Those that cannot be used are refused, as of this kind; those that mean none are
+    noted.
+    """
+    for name in categories.none.values():
+        tally.noted(_means_none(name), 0)
+    seen = set()
+    for annotation in entry.annotations:
+        title, repairs = f"{entry.name}, {annotation.title}", []
+        try:
+            if annotation.key is not None and annotation.key in seen:
+                raise ValueError("the same annotation twice")
+            seen.add(annotation.key)
+            target = categories.target(annotation.category)
+            if target is None:
+                tally.noted(_means_none(categories.none[annotation.category]))
+                continue
+            found = convert(target, annotation.value, size, repairs)
+        except ValueError as error:
+            tally.refused(kind, str(error), title)
+            continue
+        yield found, repairs, title
 
 
 def inside(folder: pathlib.Path, name: str | os.PathLike) -> pathlib.Path:
@@ -123,6 +201,28 @@ def clip_box(
     return box
 
 
+def polygon_mask(
+    polygons: Sequence[Any], size: tuple[int, int], repairs: list[str]
+) -> Patch | None:
+    """The union of polygons x0, y0, x1, y1, ..., or None if nothing is left of it.
+
+    What is no polygon is skipped, which `repairs` is told.
+    """
+    usable = [p for p in polygons if numbers(p) and len(p) >= 6 and len(p) % 2 == 0]
+    if len(usable) < len(polygons):
+        repairs.append("polygon of fewer than 3 points skipped")
+    if not usable:
+        return None
+    return with_pixels(masks.from_polygons(usable, *size), repairs)
+
+
+def numbers(values: Any) -> bool:
+    """Whether this is a list of numbers that could be pixels."""
+    return isinstance(values, list) and all(
+        isinstance(v, int | float) and abs(v) <= _FARTHEST for v in values
+    )
+
+
 def with_pixels(mask: Patch, repairs: list[str]) -> Patch | None:
     """The mask, or None if it is empty, which `repairs` is told."""
     if mask.pixels.any():
@@ -151,31 +251,6 @@ def _check_size(entry, height, width):
             f"transposed: {sizes}; annotations of the raw pixels want --noapply_exif"
         )
     raise ValueError(f"another size: {sizes}")
-
-
-def _regions(entry, to_region, size, categories, tally):
-    regions, seen = [], set()
-    for annotation in entry.annotations:
-        title, repairs = f"{entry.name}, {annotation.title}", []
-        try:
-            if annotation.key is not None and annotation.key in seen:
-                raise ValueError("the same annotation twice")
-            seen.add(annotation.key)
-            branch = categories.branch(annotation.category)
-            if branch is None:
-                tally.noted(_means_none(categories.none[annotation.category]))
-                continue
-            region = to_region(branch, annotation.value, size, repairs)
-        except ValueError as error:
-            tally.refused("regions", str(error), title)
-            continue
-        tally.kept("regions")
-        if repairs:
-            tally.repaired("regions", "; ".join(repairs), title)
-        if region.crowd:
-            tally.noted("areas to ignore (crowd, difficult)")
-        regions.append(region)
-    return tuple(regions)
 
 
 def _means_none(name):

@@ -7,12 +7,10 @@ ignore, as VOC's own evaluation does: never a target, and no negative either.
 Segmentation masks of VOC are not read.
 """
 
-import os
 import pathlib
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
 
-from data_prep.readers import Reading, Tally
+from data_prep.readers import Reading, Source, Tally
 from data_prep.readers.categories import branch_name, categories
 from data_prep.readers.photos import (
     Annotation,
@@ -27,59 +25,36 @@ from facekp_jax.records import Region
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
-def read(
-    folder: str | os.PathLike,
-    tally: Tally,
-    *,
-    split: str = "train",
-    annotations: str | os.PathLike | None = None,
-    image_folder: str | os.PathLike | None = None,
-    group: str = "category",
-    none: Sequence[str] = (),
-    apply_exif: bool = True,
-) -> Reading:
-    """Opens a Pascal VOC data set.
+def read(source: Source, tally: Tally) -> Reading:
+    """Opens a Pascal VOC data set: Annotations/*.xml and JPEGImages/.
 
+    With ImageSets/Main/, the split is the list of its name there; without, all files.
     The categories are the names of all objects of all files, in alphabetical order,
     also of files that are not in the split: what is never found there is a true
-    negative.
-
-    Args:
-        folder: holds Annotations/, JPEGImages/ and perhaps ImageSets/Main/SPLIT.txt.
-        tally: takes the account.
-        split: whose list in ImageSets/Main is read; without that folder all files are.
-        annotations: another folder of the XML files.
-        image_folder: another folder of the pictures.
-        group: see `categories`; VOC knows no supercategories.
-        none: names of objects that say that there is nothing; they need not occur.
-        apply_exif: False if the annotations were made on the raw pixels.
+    negative. VOC knows no supercategories, and what means none need not occur.
 
     Raises:
         ValueError: if the files are not there, or name no object.
     """
-    folder = pathlib.Path(folder)
-    annotations = pathlib.Path(annotations or folder / "Annotations")
-    image_folder = pathlib.Path(image_folder or folder / "JPEGImages")
-    for place, flag in ((annotations, "annotations"), (image_folder, "images")):
-        if not place.is_dir():
-            raise ValueError(f"{place}: no such folder; name it with --{flag}")
+    annotations = source.annotation_folder("Annotations")
+    image_folder = source.image_folder("JPEGImages")
     everything = sorted(path.name for path in annotations.glob("*.xml"))
     if not everything:
         raise ValueError(f"{annotations}: no XML file in it")
-    names = _listed(folder / "ImageSets" / "Main", split) or everything
-    declared = _declared(annotations, everything, none)
-    kinds = categories(declared, group=group, none=none, where=annotations)
-    return Reading(
-        branches=kinds.branches,
+    lists = pathlib.Path(source.folder, "ImageSets", "Main")
+    names = _listed(lists, source.split) or everything
+    declared = _declared(annotations, everything, source.none)
+    kinds = categories(
+        declared, group=source.group, none=source.none, where=annotations
+    )
+    return open_photos(
+        _entries(annotations, names, image_folder, names is everything, tally),
+        _region,
+        kinds,
+        source,
+        tally,
+        folder=image_folder,
         length=len(names),
-        photos=open_photos(
-            _entries(annotations, names, image_folder, names is everything, tally),
-            _region,
-            folder=image_folder,
-            categories=kinds,
-            tally=tally,
-            apply_exif=apply_exif,
-        ),
     )
 
 

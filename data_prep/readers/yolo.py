@@ -1,4 +1,4 @@
-"""YOLO text files, in the layout of Ultralytics: boxes and polygons.
+"""YOLO text files, in the layout of Ultralytics: boxes, polygons and keypoints.
 
 A photo `.../images/NAME.jpg` has its labels in `.../labels/NAME.txt`, one per line:
 `class cx cy w h` is a box, a class and three or more points `x y` are a polygon. All
@@ -6,19 +6,24 @@ are parts of the picture's width and height, continuous with (0, 0) at its top-l
 corner, as here: they are multiplied by the size and nothing is shifted. A photo without
 a label file has no objects; that is how Ultralytics reads it too.
 
-data.yaml names the classes (`names`) and may say where the splits are.
+data.yaml names the classes (`names`) and may say where the splits are. With its
+`kpt_shape: [K, 3]` a line is a box and K times `x y visibility`; with `[K, 2]` a
+keypoint at (0, 0) is unlabelled and any other visible. `flip_idx` gives the mirror
+pairs. YOLO knows no edges: --skeleton has them, unless `kpt_names` are those of a known
+skeleton.
 """
 
+import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import yaml
 
-from data_prep.readers import Reading, Tally
-from data_prep.readers.categories import categories
+from data_prep.readers import KeypointReading, Reading, Source, Tally, keypoints
+from data_prep.readers.categories import Categories, categories
 from data_prep.readers.photos import (
     Annotation,
     Entry,
@@ -29,51 +34,35 @@ from data_prep.readers.photos import (
 )
 from facekp_jax import images, masks
 from facekp_jax.records import Region
+from facekp_jax.skeletons import Skeleton
 
 _SLACK = 0.01  # of the picture; further outside, a number is no part of it
 
 
-def read(
-    folder: str | os.PathLike,
-    tally: Tally,
-    *,
-    split: str = "train",
-    annotations: str | os.PathLike | None = None,
-    image_folder: str | os.PathLike | None = None,
-    group: str = "category",
-    none: Sequence[str] = (),
-    apply_exif: bool = True,
-) -> Reading:
-    """Opens one split of a YOLO data set.
+def read(source: Source, tally: Tally) -> Reading | KeypointReading:
+    """Opens one split of a YOLO data set: data.yaml and the splits.
 
     The pictures are where data.yaml says, if that is in the folder, else in
-    SPLIT/images, images/SPLIT, or images.
-
-    Args:
-        folder: holds data.yaml and the splits.
-        tally: takes the account.
-        split: name of the split.
-        annotations: another place of data.yaml.
-        image_folder: another place of the split's pictures.
-        group: see `categories`; without data.yaml only "all:NAME" works.
-        none: names of classes that say that there is nothing.
-        apply_exif: False if the annotations were made on the raw pixels.
+    SPLIT/images, images/SPLIT, or images. Without data.yaml the group must be
+    "all:NAME". With `kpt_shape` there it is read for keypoints.
 
     Raises:
-        ValueError: if the files are not there or not YOLO's.
+        ValueError: if the files are not there or not YOLO's, or nothing joins the
+            keypoints.
     """
-    folder = pathlib.Path(folder)
-    where = pathlib.Path(annotations or folder / "data.yaml")
-    if annotations and not where.is_file():
-        raise ValueError(f"{where}: no such file; name it with --annotations")
+    folder = pathlib.Path(source.folder)
+    where = folder / "data.yaml"
+    if source.annotations:
+        where = source.annotation_file("data.yaml")
     content = _load(where) if where.is_file() else {}
-    kinds = categories(_declared(content, where), group=group, none=none, where=where)
-    if image_folder:
-        folders = [pathlib.Path(image_folder)]
-        if not folders[0].is_dir():
-            raise ValueError(f"{image_folder}: no such folder; name it with --images")
+    kinds = categories(
+        _declared(content, where), group=source.group, none=source.none, where=where
+    )
+    pose = _pose(content, kinds, source, where)
+    if source.images:
+        folders = [source.image_folder()]
     else:
-        folders = _image_folders(folder, split, content)
+        folders = _image_folders(folder, source.split, content)
     root = pathlib.Path(os.path.commonpath(folders))
     files = [f for part in folders for f in sorted(part.rglob("*")) if f.is_file()]
     photos = [f for f in files if f.suffix.lower() in images.SUFFIXES]
@@ -84,17 +73,24 @@ def read(
         raise ValueError(f"{root}: no photo with a label file{looked}")
     if others := set(files) - {*photos, *labels}:
         tally.noted("files that are no pictures, not read", len(others))
-    return Reading(
-        branches=kinds.branches,
-        length=len(photos),
-        photos=open_photos(
-            _entries(photos, labels, root, tally),
-            functools.partial(_region, pose=_pose_length(content, where)),
+    if pose:
+        return keypoints.open_photos(
+            _entries(photos, labels, root, tally, kind="instances"),
+            functools.partial(_instance, dimensions=pose.dimensions),
+            pose.skeletons,
+            source,
+            tally,
             folder=root,
-            categories=kinds,
-            tally=tally,
-            apply_exif=apply_exif,
-        ),
+            length=len(photos),
+        )
+    return open_photos(
+        _entries(photos, labels, root, tally, kind="regions"),
+        _region,
+        kinds,
+        source,
+        tally,
+        folder=root,
+        length=len(photos),
     )
 
 
@@ -124,14 +120,75 @@ def _is_class(text):
     return str(text).isdecimal()
 
 
-def _pose_length(content, path):
-    """Numbers in a line of a pose data set; 0 if it is none."""
+class _Pose(NamedTuple):
+    skeletons: Categories[Skeleton]
+    dimensions: int  # numbers of a keypoint, 2 or 3
+
+
+def _pose(content, kinds, source, where):
+    """What data.yaml says of keypoints; None if nothing."""
     shape = content.get("kpt_shape")
     if shape is None:
-        return 0
-    if isinstance(shape, list) and len(shape) == 2 and all(map(_is_class, shape)):
-        return 5 + int(shape[0]) * int(shape[1])
-    raise ValueError(f"{path}: kpt_shape is {shape}; it is [keypoints, 2 or 3]")
+        if source.skeleton:
+            raise ValueError(
+                f"{where}: no kpt_shape, so that its labels have no keypoints; leave "
+                "out --skeleton, or write kpt_shape: [keypoints, 2 or 3]"
+            )
+        return None
+    if (
+        not isinstance(shape, list)
+        or len(shape) != 2
+        or not all(map(_is_class, shape))
+        or int(shape[1]) not in (2, 3)
+    ):
+        raise ValueError(f"{where}: kpt_shape is {shape}; it is [keypoints, 2 or 3]")
+    count, dimensions = map(int, shape)
+    skeleton_of = {
+        name: _skeleton(name, count, content, source, where) for name in kinds.targets
+    }
+    found = {i: skeleton_of[name] for i, name in kinds.target_of.items()}
+    rest = skeleton_of[kinds.rest] if kinds.rest else None
+    return _Pose(Categories(found, kinds.none, rest), dimensions)
+
+
+def _skeleton(name, count, content, source, where):
+    names = _keypoint_names(content, where)
+    skeleton = keypoints.type_skeleton(name, names, (), source.skeleton, where)
+    if len(skeleton.keypoints) != count:
+        raise ValueError(
+            f"{where}: kpt_shape has {count} keypoints, but the skeleton has "
+            f"{len(skeleton.keypoints)} ({', '.join(skeleton.keypoints)})"
+        )
+    mirror = content.get("flip_idx")
+    # The identity is what programs write that do not know it.
+    if mirror is None or mirror == list(range(count)):
+        return skeleton
+    if (
+        not isinstance(mirror, list)
+        or not all(isinstance(k, int) for k in mirror)
+        or sorted(mirror) != list(range(count))
+    ):
+        raise ValueError(f"{where}: flip_idx is {mirror}; it orders {count} keypoints")
+    if skeleton.mirror not in (None, tuple(mirror)):
+        raise ValueError(
+            f"{where}: flip_idx is {mirror}, but the mirror pairs of the skeleton make "
+            f"{list(skeleton.mirror)}; correct one of them"
+        )
+    return dataclasses.replace(skeleton, mirror=tuple(mirror))
+
+
+def _keypoint_names(content, where):
+    """Names in `kpt_names`, which is a list, or one and the same for each class."""
+    named = content.get("kpt_names") or []
+    lists = list(named.values()) if isinstance(named, dict) else [named]
+    if any(
+        names != lists[0]
+        or not isinstance(names, list)
+        or not all(isinstance(name, str) for name in names)
+        for names in lists
+    ):
+        raise ValueError(f"{where}: kpt_names is {named}; it is one list of names")
+    return lists[0]
 
 
 def _image_folders(folder, split, content):
@@ -185,7 +242,7 @@ def _label_file(photo):
     return pathlib.Path(*parts).with_suffix(".txt")
 
 
-def _entries(photos, labels, root, tally):
+def _entries(photos, labels, root, tally, *, kind):
     for photo, label in zip(photos, labels, strict=True):
         name, fault, lines = photo.relative_to(root).as_posix(), "", []
         if label.is_file():
@@ -201,7 +258,7 @@ def _entries(photos, labels, root, tally):
     for label in sorted(found - set(labels)):
         if label.name != "classes.txt":  # which labelling programs put there
             number = sum(bool(line.strip()) for line in label.read_bytes().splitlines())
-            tally.refused("regions", "label file of no photo", label.name, number)
+            tally.refused(kind, "label file of no photo", label.name, number)
 
 
 def _lines(label):
@@ -218,30 +275,67 @@ def _class(text):
     return int(text.removesuffix(".0")) if _is_class(text.removesuffix(".0")) else text
 
 
-def _region(branch, fields, size, repairs, *, pose):
-    if len(fields) == pose:
-        raise ValueError("pose line (kpt_shape in data.yaml); keypoints are not read")
+def _region(branch, fields, size, repairs):
     if len(fields) < 5 or len(fields) % 2 == 0:
         raise ValueError(
             "line that is neither a box (5 numbers) nor a polygon (7, 9, ...); "
-            "keypoints and scores are not read"
+            "keypoints want kpt_shape in data.yaml, scores are not read"
         )
-    try:
-        kind, *numbers = map(float, fields)
-    except ValueError as error:
-        raise ValueError("line with something else than numbers") from error
-    if not np.isfinite([kind, *numbers]).all():
+    parts = _parts(fields)
+    if not np.isfinite(parts).all():
         raise ValueError("line with a number that is not finite")
-    if not -_SLACK <= min(numbers) <= max(numbers) <= 1 + _SLACK:
-        raise ValueError("line that is not in parts of the picture, 0 to 1")
-    if not _is_class(str(_class(fields[0]))):
-        raise ValueError(f"class {fields[0]!r} is no number from 0")
+    _check_parts(parts)
     height, width = size
-    if len(numbers) == 4:
-        middle, extent = np.reshape(numbers, (2, 2)) * [width, height]
-        corners = [*(middle - extent / 2), *(middle + extent / 2)]
-        return Region(branch, clip_box(corners, size, repairs))
-    points = np.reshape(numbers, (-1, 2)) * [width, height]
+    if len(parts) == 4:
+        return Region(branch, clip_box(_corners(parts, size), size, repairs))
+    points = np.reshape(parts, (-1, 2)) * [width, height]
     box = clip_box([*points.min(0), *points.max(0)], size, repairs)
     mask = with_pixels(masks.from_polygons([points], height, width), repairs)
     return Region(branch, box, mask=mask)
+
+
+def _instance(skeleton, fields, size, repairs, *, dimensions):
+    count = len(skeleton.keypoints)
+    if len(fields) != 5 + count * dimensions:
+        raise ValueError(
+            f"line of {len(fields)} numbers instead of {5 + count * dimensions} "
+            "(class, box, keypoints)"
+        )
+    parts = _parts(fields)
+    if not np.isfinite(parts[:4]).all():
+        raise ValueError("box that is not four finite numbers")
+    _check_parts(parts[:4])
+    points = np.reshape(parts[4:], (count, dimensions))
+    if dimensions == 2:
+        visibility = np.where((points == 0).all(1), 0, 2)
+        points = np.column_stack([points, visibility])
+    keypoints.check_finite(points, repairs)
+    height, width = size
+    return keypoints.instance(
+        skeleton,
+        points * [width, height, 1],
+        size,
+        repairs,
+        box=_corners(parts[:4], size),
+    )
+
+
+def _parts(fields):
+    """The numbers after the class."""
+    try:
+        _, *parts = map(float, fields)
+    except ValueError as error:
+        raise ValueError("line with something else than numbers") from error
+    if not _is_class(str(_class(fields[0]))):
+        raise ValueError(f"class {fields[0]!r} is no number from 0")
+    return parts
+
+
+def _check_parts(parts):
+    if not -_SLACK <= min(parts) <= max(parts) <= 1 + _SLACK:
+        raise ValueError("line that is not in parts of the picture, 0 to 1")
+
+
+def _corners(parts, size):
+    middle, extent = np.reshape(parts, (2, 2)) * size[::-1]
+    return [*(middle - extent / 2), *(middle + extent / 2)]
