@@ -2,30 +2,40 @@
 
     python -m data_prep.merge DIR DIR [DIR ...] --output=DIR
 
-Each split holds the photos of all sources' splits of this name, and the branches are
-those of all sources. A photo stays labelled for the branches of its own source; the
-others are unknown there, not empty. Pictures are copied as the bytes that they are.
+Each split holds the photos of all sources' splits of this name, and the branches, or
+the target types, are those of all sources. A photo stays labelled for those of its own
+source; the others are unknown there, not empty. Pictures are copied as the bytes that
+they are, and a video's frames stay together.
 """
 
 import dataclasses
 import pathlib
 import time
 from collections.abc import Mapping
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
 from tqdm import tqdm
 
 from data_prep.readers import Tally
-from facekp_jax import command, datasets, faces, images
+from facekp_jax import (
+    command,
+    datasets,
+    faces,
+    images,
+    keypoint_images,
+    lesion_images,
+    skeletons,
+)
 
 _OUTPUT = flags.DEFINE_string("output", None, "folder of the data set to write")
 _FACE_DETECTOR = flags.DEFINE_string(
     "face_detector",
     None,
-    "how prediction finds faces, where the sources do not agree; the photos keep the "
-    "faces that they have",
+    "how prediction finds faces, where sources of lesion images do not agree; the "
+    "photos keep the faces that they have",
 )
 _APPLY_EXIF = flags.DEFINE_bool(
     "apply_exif",
@@ -37,37 +47,49 @@ _STRICT = flags.DEFINE_bool("strict", False, "stop at the first fault in the inp
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "replace splits of the same names")
 
 
+class _Form(NamedTuple):
+    """What is different in merging data sets of one form."""
+
+    module: ModuleType  # writes it
+    labels: str  # attribute of a source: what its photos are labelled for
+    found: str  # attribute of a photo: what is on it
+    settings: tuple[str, ...]  # flags, in which the sources must agree without them
+
+
+_FORMS = {
+    lesion_images.LesionImages: _Form(
+        lesion_images, "branches", "regions", ("face_detector", "apply_exif")
+    ),
+    keypoint_images.KeypointImages: _Form(
+        keypoint_images, "skeletons", "instances", ("apply_exif",)
+    ),
+}
+
+
 def main(_: Mapping[str, str], *directories: str) -> dict[str, Any]:
     started = time.monotonic()
     try:
         sources = _open(directories)
-        settings = {
-            "face_detector": _agreed(sources, "face_detector", _FACE_DETECTOR.value),
-            "apply_exif": _agreed(sources, "apply_exif", _APPLY_EXIF.value),
-            "overwrite": _OVERWRITE.value,
-        }
-        if _FACE_DETECTOR.value is not None:
-            faces.detector(_FACE_DETECTOR.value)
-        for split in sources:
-            datasets.check_writable(_OUTPUT.value, split, **settings)
+        form = _form(sources)
+        settings = _settings(sources, form)
+        for split, stated in settings.items():
+            # Branches may be others in each split, so that they are not checked.
+            checked = {key: stated[key] for key in stated if key != "branches"}
+            form.module.check_writable(_OUTPUT.value, split, **checked)
     except ValueError as error:
         raise command.UsageError(str(error)) from error
     tally = Tally(strict=_STRICT.value)
+    tally.expect("photos", form.found)
     for split, parts in sources.items():
-        branches = dict.fromkeys(b for part in parts.values() for b in part.branches)
-        datasets.write(
-            _OUTPUT.value,
-            split,
-            _photos(parts, settings["apply_exif"], tally),
-            branches=tuple(branches),
-            **settings,
-        )
-    counts = datasets.LesionImages(_OUTPUT.value, next(iter(sources))).counts
+        apply_exif = settings[split]["apply_exif"]
+        photos = _photos(parts, form.found, apply_exif, tally)
+        form.module.write(_OUTPUT.value, split, photos, **settings[split])
+    counts = datasets.open_split(_OUTPUT.value, next(iter(sources))).counts
     print(tally.table())
     for split, parts in sources.items():
         for title, part in parts.items():
-            _show(f"{split} of {title}", part.counts[split])
-        _show(f"{split} merged", counts[split])
+            _show(f"{split} of {title}", part.counts[split], form)
+        _show(f"{split} merged", counts[split], form)
     return {
         "experiment": None,
         "output": _OUTPUT.value,
@@ -93,10 +115,72 @@ def _open(directories):
     sources = {}
     for title, directory in zip(_titles(folders), directories, strict=True):
         for split in datasets.splits(directory):
-            sources.setdefault(split, {})[title] = datasets.LesionImages(
+            sources.setdefault(split, {})[title] = datasets.open_split(
                 directory, split, decode=images.decode_strictly
             )
     return sources
+
+
+def _form(sources):
+    """The form that all sources have."""
+    titles = {}
+    for title, part in _parts(sources):
+        titles.setdefault(_FORMS[type(part)], title)
+    if len(titles) > 1:
+        said = " but ".join(
+            f"{title} holds {form.module.FORM.title}" for form, title in titles.items()
+        )
+        raise ValueError(f"{said}; merge data sets of one kind")
+    return next(iter(titles))
+
+
+def _settings(sources, form):
+    """Split -> what `write` is given for it."""
+    for flag in (_FACE_DETECTOR, _APPLY_EXIF):
+        if flag.value is not None and flag.name not in form.settings:
+            title = form.module.FORM.title
+            raise ValueError(f"--{flag.name} says nothing of {title}; leave it out")
+    if _FACE_DETECTOR.value is not None:
+        faces.detector(_FACE_DETECTOR.value)
+    shared = {
+        name: _agreed(sources, name, flags.FLAGS[name].value) for name in form.settings
+    }
+    if form.labels == "skeletons":
+        _check_skeletons(sources)
+    return {
+        split: {
+            **shared,
+            "overwrite": _OVERWRITE.value,
+            form.labels: tuple(
+                dict.fromkeys(
+                    label
+                    for part in parts.values()
+                    for label in getattr(part, form.labels)
+                )
+            ),
+        }
+        for split, parts in sources.items()
+    }
+
+
+def _check_skeletons(sources):
+    first = {}
+    for title, part in _parts(sources):
+        for skeleton in part.skeletons:
+            other, known = first.setdefault(skeleton.name, (title, skeleton))
+            if known != skeleton:
+                here, there = map(skeletons.to_dict, (skeleton, known))
+                unlike = ", ".join(key for key in here if here[key] != there[key])
+                raise ValueError(
+                    f"{skeleton.name} has other {unlike} in {title} than in {other}; "
+                    "build one of them again with the other's --skeleton, or with "
+                    "--group=all:NAME for another name"
+                )
+
+
+def _parts(sources):
+    """Title and split of each source, one after another."""
+    return [item for parts in sources.values() for item in parts.items()]
 
 
 def _titles(folders):
@@ -113,18 +197,17 @@ def _agreed(sources, setting, chosen):
     if chosen is not None:
         return chosen
     titles = {}
-    for parts in sources.values():
-        for title, part in parts.items():
-            titles.setdefault(getattr(part, setting), title)
+    for title, part in _parts(sources):
+        titles.setdefault(getattr(part, setting), title)
     if len(titles) > 1:
         said = " but ".join(f"{value!r} in {title}" for value, title in titles.items())
         raise ValueError(f"{setting} is {said}; choose the merged one with --{setting}")
     return next(iter(titles))
 
 
-def _photos(parts, apply_exif, tally):
-    """All photos of a split, each with its bytes and a name of its own."""
-    names = set()
+def _photos(parts, found, apply_exif, tally):
+    """All photos of a split with their bytes, of names and videos of their own."""
+    names, videos = set(), {}
     for title, part in parts.items():
         numbers = range(len(part))
         bar = f"{part.split} of {title}"
@@ -134,24 +217,33 @@ def _photos(parts, apply_exif, tally):
             except ValueError as error:
                 tally.refused("photos", str(error), f"{title}, photo {i}")
                 continue
-            name, number = photo.name, len(photo.regions)
+            name, number = photo.name, len(getattr(photo, found))
             if part.apply_exif != apply_exif and _turned(photo, data, apply_exif):
                 reason = (
                     f"annotated with apply_exif={part.apply_exif}, and turned by it"
                 )
                 tally.refused("photos", reason, f"{title}/{name}")
-                tally.refused(
-                    "regions", "on a refused photo", f"{title}/{name}", number
-                )
+                tally.refused(found, "on a refused photo", f"{title}/{name}", number)
                 continue
             tally.kept("photos")
-            tally.kept("regions", number)
+            tally.kept(found, number)
             if name in names:
                 tally.noted("photos of a name that was taken, now SOURCE/NAME")
-            while name in names:
-                name = f"{title}/{name}"
-            names.add(name)
-            yield dataclasses.replace(photo, name=name), data
+            own = {"name": _free(name, title, names)}
+            names.add(own["name"])
+            if video := getattr(photo, "video", ""):
+                if (title, video) not in videos:
+                    if video in videos.values():
+                        tally.noted("videos of a name that was taken, now SOURCE/NAME")
+                    videos[title, video] = _free(video, title, videos.values())
+                own["video"] = videos[title, video]
+            yield dataclasses.replace(photo, **own), data
+
+
+def _free(name, title, taken):
+    while name in taken:
+        name = f"{title}/{name}"
+    return name
 
 
 def _turned(photo, data, apply_exif):
@@ -159,11 +251,14 @@ def _turned(photo, data, apply_exif):
     return not np.array_equal(photo.image, images.decode(data, apply_exif=apply_exif))
 
 
-def _show(title, counts):
-    branches = ", ".join(f"{name} {n:,}" for name, n in counts["branches"].items())
+def _show(title, counts, form):
+    labels = ", ".join(
+        f"{name} {n[form.found] if isinstance(n, Mapping) else n:,}"
+        for name, n in counts[form.labels].items()
+    )
     print(
-        f"{title}: {counts['photos']:,} photos, {counts['regions']:,} regions "
-        f"({branches})"
+        f"{title}: {counts['photos']:,} photos, {counts[form.found]:,} {form.found} "
+        f"({labels})"
     )
 
 

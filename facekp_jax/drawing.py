@@ -1,4 +1,4 @@
-"""Pictures of results: regions drawn over a photo, and sheets of many pictures."""
+"""Pictures of results: regions or keypoints over a photo, sheets of many pictures."""
 
 import collections
 import colorsys
@@ -10,7 +10,10 @@ from facekp_jax import geometry, masks
 
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 FONT_HEIGHT = 22  # pixels of a capital letter at scale 1
-WHITE = (255, 255, 255)
+BLACK, WHITE = (0, 0, 0), (255, 255, 255)
+LEFT, RIGHT, MIDDLE = (255, 128, 0), (0, 160, 255), (70, 210, 70)  # of a body
+_SHIFT = 4  # binary digits of the fraction in OpenCV's coordinates
+_FARTHEST = 2.0**15  # pixels; OpenCV's coordinates are 32-bit integers
 
 
 def colours(names):
@@ -18,12 +21,7 @@ def colours(names):
 
     Hues are spread by the golden ratio: neighbours differ however many there are.
     """
-    golden = (5**0.5 - 1) / 2
-    hues = [(0.5 + i * golden) % 1 for i in range(len(names))]
-    return {
-        name: tuple(round(255 * part) for part in colorsys.hsv_to_rgb(hue, 0.9, 1.0))
-        for name, hue in zip(names, hues, strict=True)
-    }
+    return {name: _colour(i) for i, name in enumerate(names)}
 
 
 def overlay(image, regions, *, branches=(), faces=()):
@@ -43,7 +41,6 @@ def overlay(image, regions, *, branches=(), faces=()):
     Returns:
         [H', W', 3] uint8, H' >= H and W' >= W.
     """
-    height, width = image.shape[:2]
     others = {region.branch for region in regions} - set(branches)
     palette = colours([*branches, *sorted(others)])
     drawn = np.array(image)
@@ -53,14 +50,53 @@ def overlay(image, regions, *, branches=(), faces=()):
     for region in regions:
         if region.pixels is not None:
             _blend(drawn, region.pixels, palette[region.branch], 1.0)
-    line = max(1, round(max(height, width) / 500))
+    line, letter = _sizes(image)
     for face in faces:
         _outline(drawn, face, WHITE, line)
     for region in regions:
         _outline(drawn, region.box, palette[region.branch], line)
     numbers = collections.Counter(region.branch for region in regions)
-    legend = _legend(palette, numbers, max(10, round(max(height, width) / 50)))
-    return _stack(drawn, legend)
+    rows = [(palette[name], f"{name} {numbers[name]}") for name in palette]
+    return _stack(drawn, _legend(rows, letter))
+
+
+def keypoint_overlay(image, instances, *, skeletons, ignore=None, confidence=0.0):
+    """Draws people and animals over a photo, with a legend under it.
+
+    Joints are dots in the colour of their side of the body, filled where visible and
+    hollow where occluded. Bones and box have the colour of the instance, or of its
+    track, whose number is at the box; the bones of a single instance without a track
+    have that of their side. Ignored areas are hatched. The legend gives the number of
+    instances of each type that is there.
+
+    Args:
+        image: [H, W, 3] uint8; it is not changed.
+        instances: Instances in the photo's coordinates, none is fine.
+        skeletons: Skeletons of the types; others than the instances' are fine.
+        ignore: Patch of the photo.
+        confidence: a prediction's joints of a lower score are left out.
+
+    Returns:
+        [H', W', 3] uint8, H' >= H and W' >= W, the photo in its top-left corner.
+    """
+    types = {skeleton.name: skeleton for skeleton in skeletons}
+    line, letter = _sizes(image)
+    drawn = np.array(image)
+    if ignore is not None:
+        _hatch(drawn, ignore, 4 * line)
+    alone = len(instances) == 1 and instances[0].track is None
+    for i, instance in enumerate(instances):
+        colour = _colour(i if instance.track is None else instance.track)
+        _outline(drawn, instance.box, colour, line)
+        body = types[instance.skeleton]
+        _draw_body(drawn, instance, body, confidence, line, None if alone else colour)
+        if instance.track is not None:
+            _write_number(drawn, instance, colour, letter)
+    numbers = collections.Counter(instance.skeleton for instance in instances)
+    rows = [(None, f"{name} {number}") for name, number in numbers.items()]
+    if any(LEFT in _sides(types[name]) for name in numbers):
+        rows += [(LEFT, "left"), (RIGHT, "right")]
+    return _stack(drawn, _legend(rows or [(None, "no instance")], letter))
 
 
 def contact_sheet(images, *, columns=6, side=256):
@@ -85,13 +121,35 @@ def contact_sheet(images, *, columns=6, side=256):
     return sheet.reshape(down * side, across * side, 3)
 
 
+def _colour(number):
+    golden = (5**0.5 - 1) / 2
+    parts = colorsys.hsv_to_rgb((0.5 + number * golden) % 1, 0.9, 1.0)
+    return tuple(round(255 * part) for part in parts)
+
+
+def _sizes(image):
+    """Pixels of a line's width and of a letter's height."""
+    longest = max(image.shape[:2])
+    return max(1, round(longest / 500)), max(10, round(longest / 50))
+
+
 def _blend(image, patch, colour, weight):
     x, y, pixels = masks.clip(patch, *image.shape[:2])
     window = image[y : y + pixels.shape[0], x : x + pixels.shape[1]]
     window[pixels] = window[pixels] * (1 - weight) + np.array(colour) * weight
 
 
+def _hatch(image, patch, width):
+    """Light and dark stripes, to be seen on any picture."""
+    rows, columns = np.indices(patch.pixels.shape, sparse=True)
+    light = (patch.x + columns + patch.y + rows) // width % 2 == 0
+    _blend(image, patch._replace(pixels=patch.pixels & light), WHITE, 0.5)
+    _blend(image, patch._replace(pixels=patch.pixels & ~light), BLACK, 0.5)
+
+
 def _outline(image, box, colour, line):
+    if not np.isfinite(box).all():
+        return
     # Drawn on the box's outermost pixels, or on the photo's where the box goes further.
     last = np.array(image.shape[1::-1]) - 1
     low = np.clip(np.floor(box[:2]), 0, last).astype(int).tolist()
@@ -99,30 +157,69 @@ def _outline(image, box, colour, line):
     cv2.rectangle(image, low, high, colour, line)
 
 
-def _legend(palette, numbers, size):
-    """One row per branch: colour, name, number; [rows, as wide as needed, 3]."""
+def _draw_body(image, instance, skeleton, confidence, line, colour):
+    """Bones, in `colour` or that of their side, and joints over them."""
+    keypoints, scores = instance.keypoints, instance.keypoint_scores
+    side = np.nan_to_num(instance.box[2:] - instance.box[:2]).max()
+    # A small body is not to be covered by its joints.
+    radius = min(3 * line, max(1.5, side / 35))
+    line = max(1, min(line, round(side / 100)))
+    shown = (keypoints[:, 2] > 0) & np.isfinite(keypoints).all(1)
+    if scores is not None:
+        shown &= scores >= confidence
+    # OpenCV counts from pixel centres: its (0, 0) is our (0.5, 0.5).
+    places = np.where(shown[:, None], keypoints[:, :2] - 0.5, 0)
+    places = np.clip(places, -_FARTHEST, _FARTHEST) * 2**_SHIFT
+    places = places.round().astype(int).tolist()
+    sides = _sides(skeleton)
+    for a, b in skeleton.edges:
+        if shown[a] and shown[b]:
+            one = {sides[a], sides[b]} - {MIDDLE}
+            side = one.pop() if len(one) == 1 else MIDDLE
+            ends, bone = (places[a], places[b]), colour or side
+            cv2.line(image, *ends, bone, line + 1, cv2.LINE_AA, _SHIFT)
+    for k in np.flatnonzero(shown):
+        fill = cv2.FILLED if keypoints[k, 2] == 2 else line
+        size = round(radius * 2**_SHIFT)
+        cv2.circle(image, places[k], size, sides[k], fill, cv2.LINE_AA, _SHIFT)
+
+
+def _sides(skeleton):
+    """Colour of each keypoint, by the l and the r that a pair's names differ in."""
+    names = [name.lower() for name in skeleton.keypoints]
+    side = {("l", "r"): LEFT, ("r", "l"): RIGHT}
+    sides = []
+    for name, k in zip(names, skeleton.mirror or range(len(names)), strict=True):
+        letters = zip(name, names[k], strict=False)
+        sides.append(next((side[two] for two in letters if two in side), MIDDLE))
+    return sides
+
+
+def _write_number(image, instance, colour, size):
+    """The track's number above the box, or in it where that is the photo's border."""
+    x, y = np.nan_to_num(instance.box[:2]).clip(0, _FARTHEST).astype(int).tolist()
+    gap, text = size // 4, str(instance.track)
+    place = x, y - gap if y > size + gap else y + size + gap
+    for shade, line in ((BLACK, size // 3), (colour, max(1, size // 10))):
+        cv2.putText(
+            image, text, place, FONT, size / FONT_HEIGHT, shade, line, cv2.LINE_AA
+        )
+
+
+def _legend(rows, size):
+    """Rows of a colour (None: no field) and a text; [rows, as wide as needed, 3]."""
     scale, line = size / FONT_HEIGHT, max(1, size // 10)
-    texts = {name: f"{name} {numbers[name]}" for name in palette}
-    widths = [cv2.getTextSize(t, FONT, scale, line)[0][0] for t in texts.values()]
+    widths = [cv2.getTextSize(text, FONT, scale, line)[0][0] for _, text in rows]
     row = 2 * size
-    legend = np.zeros(
-        (row * len(texts), 3 * size + max(widths, default=0), 3), np.uint8
-    )
-    for i, (name, text) in enumerate(texts.items()):
+    legend = np.zeros((row * len(rows), 3 * size + max(widths, default=0), 3), np.uint8)
+    for i, (colour, text) in enumerate(rows):
         middle = i * row + size
         corner = size // 2, middle - size // 2
         opposite = corner[0] + size, corner[1] + size
-        cv2.rectangle(legend, corner, opposite, palette[name], cv2.FILLED)
-        cv2.putText(
-            legend,
-            text,
-            (2 * size, middle + size // 2),
-            FONT,
-            scale,
-            WHITE,
-            line,
-            cv2.LINE_AA,
-        )
+        if colour is not None:
+            cv2.rectangle(legend, corner, opposite, colour, cv2.FILLED)
+        place = (corner[0] if colour is None else 2 * size), middle + size // 2
+        cv2.putText(legend, text, place, FONT, scale, WHITE, line, cv2.LINE_AA)
     return legend
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data_prep import check
-from facekp_jax import datasets, images
+from facekp_jax import images, lesion_images
 from facekp_jax.records import LesionImage, Region
 
 
@@ -27,7 +27,7 @@ def write(directory, split, pictures, *, box=(10, 20, 40, 50), labelled=("acne",
             photo = LesionImage(name, image, (region,), labelled, face)
             yield photo, images.encode_png(image)
 
-    datasets.write(
+    lesion_images.write(
         directory, split, photos(), branches=("acne",), face_detector="whole"
     )
 
@@ -38,26 +38,6 @@ def run(*arguments):
         capture_output=True,
         text=True,
     )
-
-
-def test_fingerprints_survive_size_brightness_and_compression():
-    original = texture(0, 180, 240)
-    small = cv2.resize(original, (120, 90), interpolation=cv2.INTER_AREA)
-    darker = (small * 0.8).astype(np.uint8)
-    jpeg = cv2.imencode(".jpg", darker, [cv2.IMWRITE_JPEG_QUALITY, 60])[1].tobytes()
-    hashes = {
-        "train": np.array([check.fingerprint(texture(s)) for s in (1, 2)]),
-        "val": np.array([check.fingerprint(images.decode(jpeg))]),
-        "test": np.array([check.fingerprint(i) for i in (texture(3), original)]),
-    }
-    names = {"train": ["a", "b"], "val": ["copy"], "test": ["c", "original"]}
-    assert check.duplicates(names, hashes) == [("val/copy", "test/original")]
-
-
-def test_duplicates_inside_a_split_and_empty_splits_are_no_pairs():
-    bits = np.zeros((2, 256), bool)
-    names = {"train": ["a", "b"], "val": []}
-    assert check.duplicates(names, {"train": bits, "val": bits[:0]}) == []
 
 
 def test_command_line_on_a_good_data_set(tmp_path):
@@ -71,9 +51,9 @@ def test_command_line_on_a_good_data_set(tmp_path):
     assert summary["splits"]["train"]["branches"] == {"acne": 2}
     drawn = images.read(sheet)
     # Three tiles beside each other, each with a picture and not only background.
-    assert drawn.shape == (320, 960, 3)
+    assert drawn.shape == (480, 1440, 3)
     for tile in np.split(drawn, 3, axis=1):
-        assert tile[100:220, 100:220].std() > 10
+        assert tile[150:330, 150:330].std() > 10
 
 
 def test_command_line_reports_duplicates_and_faults(tmp_path):
@@ -97,7 +77,8 @@ def test_command_line_reports_duplicates_and_faults(tmp_path):
 def test_boxes_that_do_not_fit_are_faults(tmp_path, box):
     write(tmp_path, "train", {"a.png": texture(1)}, box=box)
     faults = []
-    check.read_split(datasets.LesionImages(tmp_path, "train"), faults)
+    source = lesion_images.LesionImages(tmp_path, "train")
+    check.read_split(check.LesionCheck(source), faults)
     assert len(faults) == 1 and "is not in the photo" in faults[0]
 
 

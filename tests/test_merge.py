@@ -6,8 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
-from facekp_jax import datasets, images
-from facekp_jax.records import LesionImage, Patch, Region
+from facekp_jax import datasets, images, keypoint_images, lesion_images
+from facekp_jax.records import Instance, KeypointImage, LesionImage, Patch, Region
+from facekp_jax.skeletons import Skeleton
 
 SHAPE = (20, 30, 3)
 
@@ -31,7 +32,38 @@ def write(directory, split, branch, names, *, data=None, seed=0, **settings):
             yield LesionImage(name, image, (region,), (branch,), face), encoded
 
     settings = {"face_detector": "whole", "apply_exif": True, **settings}
-    datasets.write(directory, split, photos(), branches=(branch,), **settings)
+    lesion_images.write(directory, split, photos(), branches=(branch,), **settings)
+
+
+def skeleton(name, sigma=0.1):
+    return Skeleton(name, ("head", "tail"), ((0, 1),), (0, 1), (0.1, sigma))
+
+
+def write_keypoints(directory, split, kind, names, *, video="", sigma=0.1):
+    """A split of photos, or frames, each with one more animal of `kind`."""
+
+    def photos():
+        for i, name in enumerate(names):
+            image = picture(i)
+            instances = tuple(
+                Instance(
+                    kind,
+                    np.float32([[5, 6 + j, 2], [0, 0, 0]]),
+                    np.float32([1, 2, 10, 12.5]),
+                    area=40.0 + j,
+                    track=j if video else None,
+                )
+                for j in range(i)
+            )
+            ignore = Patch(3, 4, np.ones((2, 1 + i), bool)) if i else None
+            record = KeypointImage(
+                name, image, instances, (kind,), ignore, video, i, i / 10
+            )
+            yield record, images.encode_png(image)
+
+    keypoint_images.write(
+        directory, split, photos(), skeletons=(skeleton(kind, sigma),)
+    )
 
 
 def run(*arguments):
@@ -67,7 +99,9 @@ def test_photos_keep_what_they_know_and_nothing_more(tmp_path):
     done = run(a, b, f"--output={out}", "--face_detector=haar")
     result = summary(done)
     assert datasets.splits(out) == ("train", "test", "val")
-    train, val, test = (datasets.LesionImages(out, s) for s in ("train", "val", "test"))
+    train, val, test = (
+        lesion_images.LesionImages(out, s) for s in ("train", "val", "test")
+    )
     assert train.branches == val.branches == test.branches == ("acne", "mole")
     assert (train.face_detector, train.apply_exif) == ("haar", True)
     # Both sources are called "one": their titles go on to the left until they differ.
@@ -80,8 +114,8 @@ def test_photos_keep_what_they_know_and_nothing_more(tmp_path):
     ]
     assert [p.name for p in test] == ["a.png"]
     sources = [
-        (datasets.LesionImages(a, "train"), 0),
-        (datasets.LesionImages(b, "train"), 3),
+        (lesion_images.LesionImages(a, "train"), 0),
+        (lesion_images.LesionImages(b, "train"), 3),
     ]
     for source, start in sources:
         for i in range(len(source)):
@@ -125,14 +159,65 @@ def test_photos_that_the_merged_setting_would_turn_are_refused(tmp_path):
     done = run(a, b, c, f"--output={out}", "--apply_exif")
     assert summary(done)["counts"]["photos"]["refused"] == 1
     assert "turned by it (c/turned.jpg)" in done.stdout
-    merged = datasets.LesionImages(out, "train")
+    merged = lesion_images.LesionImages(out, "train")
     assert [p.name for p in merged] == ["a.png", "plain.png"]
     assert merged.branches == ("acne", "mole", "spot") and merged.apply_exif is True
     arguments = (f"--output={out}", "--apply_exif", "--strict", "--overwrite")
     strict = run(a, c, *arguments)
     assert strict.returncode == 1
     assert "c/turned.jpg: annotated with apply_exif=False" in strict.stderr
-    assert len(datasets.LesionImages(out, "train")) == 2
+    assert len(lesion_images.LesionImages(out, "train")) == 2
+
+
+def test_keypoints_keep_their_types_videos_and_areas(tmp_path):
+    a, b, c, out = (tmp_path / name for name in ("a", "b", "c", "out"))
+    write_keypoints(a, "train", "dog", ["0.png", "1.png"], video="walk")
+    write_keypoints(b, "train", "cow", ["0.png", "1.png", "2.png"], video="walk")
+    write_keypoints(b, "val", "cow", ["0.png"])
+    write_keypoints(c, "train", "dog", ["x.png", "y.png"])
+    result = summary(run(a, b, c, f"--output={out}"))
+    assert result["counts"]["instances"]["kept"] == 1 + 3 + 1
+    assert result["counts"]["notes"] == {
+        "photos of a name that was taken, now SOURCE/NAME": 2,
+        "videos of a name that was taken, now SOURCE/NAME": 1,
+    }
+    of_type = result["splits"]["train"]["skeletons"]
+    assert {kind: of_type[kind]["instances"] for kind in of_type} == {
+        "dog": 2,
+        "cow": 3,
+    }
+    train = keypoint_images.KeypointImages(out, "train")
+    assert train.skeletons == (skeleton("dog"), skeleton("cow"))
+    assert train.videos == {"walk": range(2), "b/walk": range(2, 5)}
+    # The second split alone has one of the types: it is labelled for no other.
+    assert list(result["splits"]["val"]["skeletons"]) == ["cow"]
+    start = 0
+    for folder in (a, b, c):
+        source = keypoint_images.KeypointImages(folder, "train")
+        for i in range(len(source)):
+            old, data = source.with_bytes(i)
+            new, copied = train.with_bytes(start + i)
+            assert copied == data
+            assert new.labelled == old.labelled and len(new.labelled) == 1
+            assert (new.frame, new.time) == (old.frame, old.time)
+            assert len(new.instances) == len(old.instances) == i
+            for now, was in zip(new.instances, old.instances, strict=True):
+                np.testing.assert_array_equal(now.keypoints, was.keypoints)
+                np.testing.assert_array_equal(now.box, was.box)
+                assert (now.skeleton, now.area, now.track) == (
+                    was.skeleton,
+                    was.area,
+                    was.track,
+                )
+            if old.ignore is None:
+                assert new.ignore is None
+            else:
+                np.testing.assert_array_equal(new.ignore.pixels, old.ignore.pixels)
+        start += len(source)
+    assert len(train) == start
+    again = run(a, c, f"--output={out}", "--overwrite")
+    assert "train of a: 2 photos, 1 instances (dog 1)" in again.stdout
+    assert keypoint_images.KeypointImages(out, "train").videos == {"walk": range(2)}
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +226,8 @@ def two(tmp_path_factory):
     write(folder / "a", "train", "acne", ["a.png"])
     write(folder / "b", "train", "mole", ["b.png"], apply_exif=False)
     write(folder / "c", "train", "mole", ["c.png"], face_detector="haar")
+    write_keypoints(folder / "dogs", "train", "dog", ["d.png"])
+    write_keypoints(folder / "others", "val", "dog", ["d.png"], sigma=0.2)
     return folder
 
 
@@ -151,6 +238,12 @@ def two(tmp_path_factory):
         (["a", "b", "--output", "b"], "--output=b is one of the sources"),
         (["a", "b", "--output=o"], "apply_exif is True in a but False in b; choose"),
         (["a", "c", "--output=o"], "face_detector is 'whole' in a but 'haar' in c; ch"),
+        (["a", "dogs", "--output=o"], "a holds lesion images but dogs holds keypoint"),
+        (["dogs", "others", "--output=o"], "dog has other sigmas in others than in do"),
+        (
+            ["dogs", "others", "--output=o", "--face_detector=haar"],
+            "--face_detector says nothing of keypoint images; leave it out",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(two, arguments, message):
