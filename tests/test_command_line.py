@@ -2,20 +2,17 @@
 
 import json
 import os
-import pathlib
 import re
 import signal
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
+from commands import ROOT, losses, result, run
 
 from data_prep.synthetic.faces import SyntheticFaces
 from facekp_jax import images, masks
 
-ROOT = pathlib.Path(__file__).parents[1]
 TINY = [
     f"--config.{field}"
     for field in (
@@ -37,32 +34,6 @@ TINY = [
         "mask_samples=2",
     )
 ]
-
-
-def run(*arguments, status=0):
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, arguments)],
-        cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == status, done.stderr[-3000:]
-    return done
-
-
-def result(done):
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def losses(workdir):
-    """Logged objects without the speed, which differs from run to run."""
-    lines = (workdir / "metrics.jsonl").read_text().splitlines()
-    return [
-        {key: v for key, v in json.loads(line).items() if key != "images_per_second"}
-        for line in lines
-    ]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,383 @@
+"""Keypoints of people and animals, corrected by the graph of the skeleton.
+
+python -m experiments.train --exp=structured_keypoints
+"""
+
+import collections
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from data_prep.synthetic.poses import SyntheticPoses
+from experiments.configs import RUN, check_least
+from experiments.experiment import Experiment
+from facekp_jax import geometry
+from facekp_jax.drawing import keypoint_overlay
+from facekp_jax.keypoint_crops import (
+    Augmentation,
+    check_mirrors,
+    crop_matrix,
+    instance_matrix,
+    instance_sample,
+)
+from facekp_jax.keypoint_images import Instances, KeypointImages
+from facekp_jax.losses import structured_keypoints as losses
+from facekp_jax.metrics.keypoints import KeypointMetrics
+from facekp_jax.models.backbones import SmallBackbone
+from facekp_jax.models.structured_keypoints import StructuredKeypoints
+from facekp_jax.records import Instance, InstanceOfImage, KeypointImage
+from facekp_jax.skeletons import Skeleton
+
+VALIDATION_SEED = 1_000_003  # far from any seed that a training is given
+MEAN_POSE_RECORDS = 400  # of the training split, for the naive baseline
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    """The small residual network, at strides 4, 8, 16 and 32."""
+
+    features: tuple[int, ...] = (32, 64, 96, 128)  # channels
+    blocks: tuple[int, ...] = (1, 2, 2, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """AdamW; the rate rises linearly, then falls to zero along a cosine."""
+
+    learning_rate: float = 2e-3
+    warmup_steps: int = 50
+    weight_decay: float = 1e-3
+    clip_norm: float = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Of the losses of the first and of the second points."""
+
+    first: float = 1.0
+    second: float = 1.0
+
+
+LEAST = RUN | {
+    "train_photos": 1,
+    "val_photos": 1,
+    "features": 1,
+    "node_features": 1,
+    "rounds": 0,
+}
+
+
+AUGMENTATION = Augmentation()
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    steps: int = 600
+    seed: int = 0
+    batch_size: int = 32
+    workers: int = 0  # processes that make batches; 0: threads of the training itself
+    log_every: int = 20
+    checkpoint_every: int = 200
+    train_photos: int = 20_000  # of the embedded data set
+    val_photos: int = 400
+    skeletons: tuple[Skeleton, ...] = ()  # target types; empty: those of the data set
+    apply_exif: bool | None = None  # turn photos upright; None: as the data set did
+    crop_height: int = 128  # pixels, multiples of 32
+    crop_width: int = 128
+    margin: float = 0.1  # around the instance's box, of its side
+    augmentation: Augmentation = AUGMENTATION
+    backbone: Backbone = Backbone()
+    features: int = 48  # channels of the pyramid
+    node_features: int = 64
+    rounds: int = 2  # of messages along the skeleton; 0: no graph
+    structure: str = "skeleton"  # or "full", or "none": each keypoint by itself
+    pck: float = 0.05  # a keypoint is right within this share of the box's longer side
+    confidence: float = 0.2  # from which a keypoint is drawn
+    target: str = ""  # prediction: the type of boxes that do not say it
+    optimizer: Optimizer = Optimizer()
+    weights: Weights = Weights()
+
+    def __post_init__(self):
+        check_least(self, LEAST)
+        for name in ("crop_height", "crop_width"):
+            if getattr(self, name) < 32 or getattr(self, name) % 32:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; take a multiple of 32"
+                )
+
+
+class Points(NamedTuple):
+    """What was found of one instance."""
+
+    first: Instance
+    second: Instance
+
+
+def build(config: Config, data: str | None) -> Experiment:
+    config, source = _with_data(config, data)
+    types = {skeleton.name: skeleton for skeleton in config.skeletons}
+    size = config.crop_height, config.crop_width
+    if data is None or config.augmentation.flip:
+        check_mirrors(config.augmentation, config.skeletons)
+
+    def sample(record: InstanceOfImage, rng: np.random.Generator | None):
+        varied = config.augmentation, rng
+        instance = record.instance
+        matrix = instance_matrix(
+            instance, types[instance.skeleton], size, config.margin, *varied
+        )
+        return instance_sample(
+            record.photo, record.number, matrix, size, config.skeletons, *varied
+        )
+
+    def results(record: InstanceOfImage, found: Mapping[str, np.ndarray]) -> Points:
+        instance = record.instance
+        to_photo = geometry.invert(crop_matrix(instance.box, size, config.margin))
+        count = len(types[instance.skeleton].keypoints)
+
+        def stage(name):
+            points = geometry.transform_points(to_photo, found[f"{name}_points"])
+            scores = np.asarray(found[f"{name}_confidence"], np.float32)[:count]
+            keypoints = np.column_stack([points[:count], np.full(count, 2.0)])
+            return dataclasses.replace(
+                instance,
+                keypoints=keypoints.astype(np.float32),
+                score=float(scores.mean()),
+                keypoint_scores=scores,
+            )
+
+        return Points(stage("first"), stage("second"))
+
+    @functools.cache
+    def mean_pose():
+        return _mean_pose(source("train"), types)
+
+    def naive(record: InstanceOfImage) -> Points:
+        instance = record.instance
+        low, sides = instance.box[:2], instance.box[2:] - instance.box[:2]
+        mean = mean_pose()[instance.skeleton]
+        keypoints = np.column_stack([low + sides * mean, np.full(len(mean), 2.0)])
+        found = dataclasses.replace(instance, keypoints=keypoints.astype(np.float32))
+        return Points(found, found)
+
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0,
+        config.optimizer.learning_rate,
+        min(config.optimizer.warmup_steps, config.steps),
+        config.steps + 1,
+    )
+    return Experiment(
+        config=config,
+        source=source,
+        sample=sample,
+        model=StructuredKeypoints(
+            config.skeletons,
+            backbone=SmallBackbone(config.backbone.features, config.backbone.blocks),
+            features=config.features,
+            node_features=config.node_features,
+            rounds=config.rounds,
+            structure=config.structure,
+        ),
+        schedule=schedule,
+        optimizer=optax.chain(
+            optax.clip_by_global_norm(config.optimizer.clip_norm),
+            optax.adamw(schedule, weight_decay=config.optimizer.weight_decay),
+        ),
+        targets=losses.targets,
+        losses=losses.terms(
+            first_weight=config.weights.first, second_weight=config.weights.second
+        ),
+        decode=decode,
+        results=results,
+        metrics=lambda: _Metrics(config.skeletons, config.pck),
+        naive=naive,
+        detector=functools.partial(_detector, config=config, types=types),
+        draw=functools.partial(_draw, config=config),
+        describe=functools.partial(_describe, types=types),
+    )
+
+
+def decode(outputs: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """First and second points of each crop, in its own pixels, with confidences."""
+    stages = ("first", "second")
+    return {
+        f"{stage}_{what}": outputs[f"{stage}_{what}"]
+        for stage in stages
+        for what in ("points", "confidence")
+    }
+
+
+class _Metrics(KeypointMetrics):
+    def __init__(self, skeletons, threshold):
+        super().__init__(skeletons, threshold=threshold)
+
+    def update(self, record: InstanceOfImage, found: Points):
+        super().update(record.instance, *found)
+
+
+def _mean_pose(instances, types):
+    """Per type, [K, 2]: the mean place of each keypoint in the box, of its sides."""
+    total = {name: np.zeros((len(s.keypoints), 3)) for name, s in types.items()}
+    chosen = np.linspace(0, len(instances) - 1, MEAN_POSE_RECORDS).round()
+    for index in np.unique(chosen.astype(int)):
+        instance = instances[index].instance
+        low, sides = instance.box[:2], instance.box[2:] - instance.box[:2]
+        labelled = instance.keypoints[:, 2:] > 0
+        places = np.where(labelled, (instance.keypoints[:, :2] - low) / sides, 0)
+        total[instance.skeleton] += np.column_stack([places, labelled])
+    return {
+        name: np.where(t[:, 2:], t[:, :2] / np.maximum(t[:, 2:], 1), 0.5)
+        for name, t in total.items()
+    }
+
+
+def _with_data(config, data):
+    """The config with what the data set decides, and the data set's splits."""
+
+    def synthetic(split):
+        if split == "train":
+            return SyntheticPoses(config.train_photos, config.seed)
+        return SyntheticPoses(config.val_photos, VALIDATION_SEED)
+
+    def recorded(split):
+        return KeypointImages(data, split)
+
+    photos = synthetic if data is None else recorded
+
+    def source(split):
+        return Instances(photos(split))
+
+    if config.skeletons and config.apply_exif is not None:
+        return config, source  # a run's own config: no need to open its data set
+    train = photos("train")
+    resolved = dataclasses.replace(
+        config,
+        skeletons=config.skeletons or train.skeletons,
+        apply_exif=train.apply_exif if config.apply_exif is None else config.apply_exif,
+    )
+    return resolved, source
+
+
+def _detector(specification, *, config, types):
+    """Whole pictures, or the boxes of a COCO file, as instances to look at."""
+    if specification in ("", "whole"):
+        kind = _target(config, types)
+
+        def boxes_of(name, photo):
+            return [(kind, [0, 0, *photo.shape[1::-1]])]
+
+    else:
+        found = _read_boxes(pathlib.Path(specification), config, types)
+
+        def boxes_of(name, photo):
+            return found.get(name, []) or found.get(_number(name), [])
+
+    def detect(name: str, photo: np.ndarray) -> list[InstanceOfImage]:
+        instances = tuple(
+            _unseen(types[kind], box) for kind, box in boxes_of(name, photo)
+        )
+        record = KeypointImage(name, photo, instances, tuple(types))
+        return [InstanceOfImage(record, number) for number in range(len(instances))]
+
+    return detect
+
+
+def _target(config, types):
+    if config.target in types:
+        return config.target
+    if not config.target and len(types) == 1:
+        return next(iter(types))
+    raise ValueError(
+        f"--config.target={config.target}: name the target type of the boxes, one of "
+        f"{', '.join(types)}"
+    )
+
+
+def _read_boxes(path, config, types):
+    """Photo, by its name or else its number -> (type, box) of each of its instances.
+
+    A COCO annotation file names photos and categories: one that is a target type
+    decides the box's. A list of results numbers them as COCO's photos are named.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--detector={path}: no file of boxes ({error})") from error
+    named = isinstance(content, dict)
+    try:
+        kinds = {c["id"]: c["name"] for c in content["categories"]} if named else {}
+        photos = {p["id"]: p["file_name"] for p in content["images"]} if named else {}
+        boxes = collections.defaultdict(list)
+        for entry in content["annotations"] if named else content:
+            kind = kinds.get(entry["category_id"])
+            kind = kind if kind in types else _target(config, types)
+            x, y, width, height = map(float, entry["bbox"])
+            photo = photos[entry["image_id"]] if named else int(entry["image_id"])
+            boxes[photo].append((kind, [x, y, x + width, y + height]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"--detector={path}: not COCO's annotations or results ({error!r})"
+        ) from error
+    return boxes
+
+
+def _number(name):
+    """785 of 000000000785.jpg; None where the name is no number."""
+    stem = pathlib.Path(name).stem
+    return int(stem) if stem.isdecimal() else None
+
+
+def _unseen(skeleton, box):
+    """An instance of which only the box is known."""
+    box = np.array(box, np.float32)
+    keypoints = np.zeros((len(skeleton.keypoints), 3), np.float32)
+    return Instance(skeleton.name, keypoints, box, float(np.prod(box[2:] - box[:2])))
+
+
+def _draw(photo, records, found, *, config):
+    return keypoint_overlay(
+        photo,
+        [points.second for points in found],
+        skeletons=config.skeletons,
+        confidence=config.confidence,
+    )
+
+
+def _describe(photo, records, found, *, types):
+    height, width = photo.shape[:2]
+    instances = []
+    for record, points in zip(records, found, strict=True):
+        skeleton = types[record.instance.skeleton]
+        instances.append(
+            {
+                "target": skeleton.name,
+                "box": _numbers(record.instance.box),
+                "score": round(points.second.score, 4),
+                "keypoints": _named(skeleton, points.second),
+                "first_keypoints": _named(skeleton, points.first),
+            }
+        )
+    return {"width": width, "height": height, "instances": instances}, {}
+
+
+def _named(skeleton, instance):
+    return {
+        name: [*_numbers(point), round(float(score), 4)]
+        for name, point, score in zip(
+            skeleton.keypoints,
+            instance.keypoints[:, :2],
+            instance.keypoint_scores,
+            strict=True,
+        )
+    }
+
+
+def _numbers(values):
+    return [round(float(value), 2) for value in values]
