@@ -156,16 +156,16 @@ def _write_regions(reading, tally, detect):
     with _usage():
         lesion_images.check_writable(_OUTPUT.value, _SPLIT.value, **settings)
     found = collections.Counter()
-    lesion_images.write(
-        _OUTPUT.value,
-        _SPLIT.value,
-        _with_faces(_shown(reading), detect, found),
-        branches=reading.branches,
-        **settings,
-    )
+    with tally.printed():
+        lesion_images.write(
+            _OUTPUT.value,
+            _SPLIT.value,
+            _with_faces(_shown(reading), detect, found),
+            branches=reading.branches,
+            **settings,
+        )
     written = lesion_images.LesionImages(_OUTPUT.value, _SPLIT.value)
     branches = written.counts[_SPLIT.value]["branches"]
-    print(tally.table())
     print(f"photos without a region (true negatives): {found['empty']:,}")
     print(f"photos without a face found (whole picture taken): {found['no_face']:,}")
     for branch, number in branches.items():
@@ -196,10 +196,10 @@ def _write_keypoints(reading, tally):
     }
     with _usage():
         keypoint_images.check_writable(_OUTPUT.value, _SPLIT.value, **settings)
-    keypoint_images.write(_OUTPUT.value, _SPLIT.value, _shown(reading), **settings)
+    with tally.printed():
+        keypoint_images.write(_OUTPUT.value, _SPLIT.value, _shown(reading), **settings)
     written = keypoint_images.KeypointImages(_OUTPUT.value, _SPLIT.value)
     counts = written.counts[_SPLIT.value]
-    print(tally.table())
     if counts["videos"]:
         print(f"videos: {counts['videos']:,}")
     for skeleton in reading.skeletons:

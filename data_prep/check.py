@@ -220,7 +220,7 @@ class KeypointCheck:
         for instance in photo.instances:
             track, kind = instance.track, instance.skeleton
             before = self._types.setdefault((video, track), kind)
-            if track is not None and kind != before:
+            if video and track is not None and kind != before:
                 yield f"track {track} is {kind}, and was {before}"
 
     def counts(self):

@@ -80,12 +80,12 @@ def main(_: Mapping[str, str], *directories: str) -> dict[str, Any]:
         raise command.UsageError(str(error)) from error
     tally = Tally(strict=_STRICT.value)
     tally.expect("photos", form.found)
-    for split, parts in sources.items():
-        apply_exif = settings[split]["apply_exif"]
-        photos = _photos(parts, form.found, apply_exif, tally)
-        form.module.write(_OUTPUT.value, split, photos, **settings[split])
+    with tally.printed():
+        for split, parts in sources.items():
+            apply_exif = settings[split]["apply_exif"]
+            photos = _photos(parts, form.found, apply_exif, tally)
+            form.module.write(_OUTPUT.value, split, photos, **settings[split])
     counts = datasets.open_split(_OUTPUT.value, next(iter(sources))).counts
-    print(tally.table())
     for split, parts in sources.items():
         for title, part in parts.items():
             _show(f"{split} of {title}", part.counts[split], form)

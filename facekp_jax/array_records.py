@@ -5,6 +5,7 @@ Each split of a data set is a folder `DIRECTORY/SPLIT` that TFDS reads too
 bytes they came as, and the split's metadata.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -67,8 +68,7 @@ def write(
     unfinished.mkdir(parents=True)
     try:
         _write(form, unfinished, split, examples, settings, summary)
-        shutil.rmtree(directory / split, ignore_errors=True)
-        unfinished.rename(directory / split)
+        _replace(directory / split, unfinished)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -93,6 +93,12 @@ def check_writable(
         raise ValueError(
             f"{directory}: split {split!r} exists; name another split or folder, "
             "or add --overwrite"
+        )
+    if split not in others and (directory / split).exists():
+        # Perhaps the pictures that the split is made of.
+        raise ValueError(
+            f"{directory / split}: is there, but is no split of a data set; name "
+            "another folder"
         )
     others.pop(split, None)
     here = form.shared(settings)
@@ -122,7 +128,7 @@ def infos(directory: pathlib.Path) -> dict[str, tfds.core.DatasetInfo]:
     found = {}
     folders = [p for p in directory.iterdir() if (p / "dataset_info.json").is_file()]
     for folder in sorted(folders, key=lambda p: (p.name != "train", p.name)):
-        if folder.suffix == ".unfinished":
+        if folder.suffix:  # unfinished, or left behind by a process that was killed
             continue
         try:
             found[folder.name] = tfds.builder_from_directory(folder).info
@@ -241,13 +247,33 @@ def _write(form, folder, split, examples, settings, summary):
         empty = False
         pending.append(example)
         if len(pending) == _RECORDS_PER_WRITE:
-            writer.add_examples({split: pending})
+            with _writing(folder):
+                writer.add_examples({split: pending})
             pending = []
     if empty:
         raise ValueError(f"split {split!r}: not one photo to write")
-    writer.add_examples({split: pending})
     metadata.update(summary())
-    writer.close_splits([split])
+    with _writing(folder):
+        writer.add_examples({split: pending})
+        writer.close_splits([split])
+
+
+@contextlib.contextmanager
+def _writing(folder):
+    try:
+        yield
+    except RuntimeError as error:  # of ArrayRecord, such as a full disk
+        raise OSError(f"{folder}: cannot be written: {error}") from error
+
+
+def _replace(folder, unfinished):
+    """Puts the finished split in the place of one that may be there."""
+    replaced = folder.with_suffix(".replaced")
+    if folder.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+        folder.rename(replaced)
+    unfinished.rename(folder)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _title(info):

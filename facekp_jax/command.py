@@ -66,6 +66,9 @@ def run(
             _end(2, error)
 
     def guarded(argv):
+        # Names of files can have letters that the terminal does not know.
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="backslashreplace")
         # Libraries report at length what the one line below says.
         logging.set_verbosity(logging.ERROR)
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)

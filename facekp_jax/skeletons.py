@@ -91,7 +91,7 @@ def from_names(
 
     def pairs(kind, named):
         for pair in named:
-            if isinstance(pair, str) or len(pair) != 2:
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
                 raise ValueError(f"skeleton {name!r}: {kind} {pair!r} is not two names")
             yield tuple(index(kind, keypoint) for keypoint in pair)
 
@@ -157,7 +157,7 @@ def from_dict(values: Mapping[str, Any]) -> Skeleton:
     if missing := [field for field in _FIELDS[:3] if not values.get(field)]:
         raise ValueError(f"no {', '.join(missing)}; write name:, keypoints: and edges:")
     for field in _FIELDS[1:4]:
-        if not isinstance(values.get(field) or [], (list, tuple)):
+        if not isinstance(values.get(field), list | tuple | None):
             raise ValueError(f"{field} is {values[field]!r}; write a list")
     for name in (values["name"], *values["keypoints"]):
         if not isinstance(name, str):
@@ -165,8 +165,19 @@ def from_dict(values: Mapping[str, Any]) -> Skeleton:
     return from_names(
         *(values[field] for field in _FIELDS[:3]),
         values.get("mirror"),
-        values.get("sigmas"),
+        _numbers(values.get("sigmas")),
     )
+
+
+def _numbers(sigmas):
+    try:
+        if isinstance(sigmas, Mapping):
+            return {keypoint: float(s) for keypoint, s in sigmas.items()}
+        return None if sigmas is None else [float(s) for s in sigmas]
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"sigmas is {sigmas!r}; write a list of numbers, or keypoint: number"
+        ) from error
 
 
 def load(name_or_path: str | os.PathLike) -> Skeleton:
@@ -183,13 +194,16 @@ def load(name_or_path: str | os.PathLike) -> Skeleton:
             f"{name_or_path}: no such skeleton; use one of {', '.join(KNOWN)}, or a "
             "file"
         )
+    # YAML holds JSON too, unless it is indented with tabs.
+    is_json = path.suffix.lower() == ".json"
+    data = path.read_bytes()
     try:
-        # YAML holds JSON too, unless it is indented with tabs.
-        read = json.loads if path.suffix.lower() == ".json" else yaml.safe_load
-        return from_dict(read(path.read_bytes()))
-    except yaml.YAMLError as error:
-        fault = " ".join(str(error).split())
-        raise ValueError(f"{path}: not YAML: {fault}") from error
+        values = json.loads(data) if is_json else yaml.safe_load(data)
+    except Exception as error:  # of them, or of what Python cannot make of a value
+        title, fault = "JSON" if is_json else "YAML", " ".join(str(error).split())
+        raise ValueError(f"{path}: not {title}: {fault}") from error
+    try:
+        return from_dict(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

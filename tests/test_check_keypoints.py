@@ -185,3 +185,11 @@ def test_command_line_reports_faults(tmp_path):
     assert json.loads(done.stdout.splitlines()[-1])["faults"] == 2
     assert "train/a.png: dog, instance 0: nose: 500.0, 30.0 is not in" in done.stdout
     assert (tmp_path / "sheet.png").exists()
+
+
+def test_photos_of_other_sources_may_have_the_same_tracks(checker):
+    keypoints = np.zeros((3, 3), np.float32)
+    bird = Instance("bird", keypoints, np.float32([0, 0, 9, 9]), 81.0, track=0)
+    check_of = checker()
+    photos = photo(dog(track=0)), photo(bird, name="b.png", labelled=("bird",))
+    assert [list(check_of.faults(p)) for p in photos] == [[], []]

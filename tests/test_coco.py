@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import subprocess
 import sys
@@ -354,6 +355,7 @@ def test_files_in_other_places(tmp_path):
 def build(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "data_prep.build", *map(str, arguments)],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},  # the terminal of few letters
         capture_output=True,
         text=True,
     )
@@ -362,8 +364,8 @@ def build(*arguments):
 def test_command_line_builds_two_splits_and_counts(tmp_path):
     folder = dataset(
         tmp_path / "in",
-        pictures={"a.png": picture(), "b.png": b"hello"},
-        images=[entry(), entry(1, "b.png")],
+        pictures={"a.png": picture(), "é.png": b"hello"},
+        images=[entry(), entry(1, "é.png")],
         annotations=[annotation((-1, 3, 4, 5)), annotation((1, 1, 0, 0), 1)],
     )
     arguments = (f"--input={folder}", f"--output={tmp_path / 'out'}")
@@ -386,7 +388,7 @@ def test_command_line_builds_two_splits_and_counts(tmp_path):
             "photos_without_face": 0,
         },
     }
-    assert "not a picture, or a damaged one (b.png)" in done.stdout
+    assert "not a picture, or a damaged one (\\xe9.png)" in done.stdout
     source = lesion_images.LesionImages(tmp_path / "out", "train")
     assert source.splits == ("train", "val")
     np.testing.assert_array_equal(source[0].face, [0, 0, 30, 20])

@@ -525,3 +525,46 @@ def test_command_line_has_no_use_for_a_face_detector_with_keypoints(tmp_path):
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: --face_detector=whole: --source=coco is read for ")
     assert line.endswith("; leave it out")
+
+
+@pytest.mark.parametrize("crowd", ["0", "1", 2, [], float("nan")])
+def test_a_crowd_is_0_or_1(tmp_path, crowd):
+    _, (photo,), tally = read(dataset(tmp_path, dog(iscrowd=crowd)))
+    assert photo.instances == () and photo.ignore is None
+    assert "instances refused, 1: iscrowd" in tally.table()
+
+
+def test_nesting_without_end(tmp_path):
+    text = dataset(tmp_path, dog(extra="here")).joinpath("annotations.json").read_text()
+    (tmp_path / "annotations.json").write_text(
+        text.replace('"here"', "[" * 900 + "]" * 900)
+    )
+    _, (photo,), _ = read(tmp_path, strict=True)
+    assert len(photo.instances) == 1
+    (tmp_path / "annotations.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"annotations\.json: not JSON"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("width", [str(WIDTH), [], {}])
+def test_a_size_that_is_no_number(tmp_path, width):
+    _, photos, tally = read(dataset(tmp_path, images=[entry(width=width)]))
+    assert photos == [] and "no numbers of pixels (a.jpg)" in tally.table()
+
+
+@pytest.mark.parametrize("name", ["\ud800.jpg", "\udce9.jpg", "a\n\x1b[2J.jpg"])
+def test_names_that_no_terminal_should_be_given(tmp_path, name):
+    _, photos, tally = read(dataset(tmp_path, dog(), images=[entry(name=name)]))
+    assert photos == [] and tally.counts["photos"]["refused"] == 1
+    assert all(line.isprintable() for line in tally.table().splitlines())
+    assert ascii(name)[1:-1] in tally.table()
+
+
+def test_command_line_says_why_there_is_no_photo(tmp_path):
+    dataset(tmp_path, dog(), images=[entry(name="b.jpg")])
+    command = [sys.executable, "-m", "data_prep.build", f"--input={tmp_path}"]
+    command.append(f"--output={tmp_path}/out")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "not one photo" in done.stderr
+    assert "cannot read it: No such file or directory (b.jpg)" in done.stdout

@@ -306,6 +306,10 @@ def test_a_skeleton_file_goes_before_the_projects(tmp_path):
             r"config.yaml: skeleton has \['a', 'c'\], which are no two bodyparts",
         ),
         ("Task: x\nbodyparts: [a, b]\nskeleton: [a]", "skeleton has a, which"),
+        ("bodyparts: [a, b]\nskeleton: 5", "skeleton is 5; write a list"),
+        ("bodyparts: [a, b]\nindividuals: 5", "individuals is 5; write a list"),
+        ("bodyparts: [a, b]\nuniquebodyparts: 5", "uniquebodyparts is 5; write"),
+        ("a: " + "[" * 5000, "config.yaml: not YAML"),
     ],
 )
 def test_projects_that_are_none(tmp_path, config, message):

@@ -167,3 +167,16 @@ def test_the_file_is_the_only_one_or_named(tmp_path):
         read(tmp_path, annotations=tmp_path / "other.xml")
     _, photos, _ = read(tmp_path, annotations=tmp_path / "faces.xml")
     assert len(photos) == 1
+
+
+def test_numbers_and_nesting_without_end(tmp_path):
+    extra = "<x>" * 3000 + "</x>" * 3000
+    deep = (
+        f"<box top='4' left='3' width='10' height='8'>{part('01', 5, 6)}{extra}</box>"
+    )
+    size = f"width='{'9' * 5000}' height='20'"
+    _, (photo,), _ = read(dataset(tmp_path, image(deep, size=size)), strict=True)
+    assert len(photo.instances) == 1
+    dataset(tmp_path, image(box(part("9" * 5000, 5, 6))))
+    with pytest.raises(ValueError, match="no landmark 00 to 67"):
+        read(tmp_path)

@@ -5,6 +5,7 @@ import pickle
 import cv2
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
 from facekp_jax import images, keypoint_images, skeletons
 from facekp_jax.keypoint_images import KeypointImages, KeypointVideos
@@ -285,3 +286,31 @@ def test_a_picture_of_another_size_is_named(tmp_path):
     message = r"a.png: decodes to \(30, 20\) .*annotations are for \[20, 30\]"
     with pytest.raises(ValueError, match=message):
         KeypointImages(tmp_path, "train")[0]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_is_no_split_is_never_replaced(tmp_path, overwrite):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a.jpg").write_bytes(b"the only copy")
+    with pytest.raises(ValueError, match=r"train: is there, but is no split"):
+        write(tmp_path, [photo()], overwrite=overwrite)
+    assert (tmp_path / "train" / "a.jpg").read_bytes() == b"the only copy"
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+
+
+def test_a_split_is_replaced_by_a_whole_one_only(tmp_path, monkeypatch):
+    write(tmp_path, [photo()])
+
+    def fail(*_):
+        raise RuntimeError("write() failed: No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tfds.core.SequentialWriter, "close_splits", fail)
+        with pytest.raises(OSError, match=r"cannot be written: .*No space left"):
+            write(tmp_path, [photo(), photo(name="b.png")], overwrite=True)
+    assert len(KeypointImages(tmp_path, "train")) == 1
+    # Left behind by a process that was killed between two renames.
+    (tmp_path / "train").rename(tmp_path / "train.replaced")
+    write(tmp_path, [photo(), photo(name="b.png")])
+    assert len(KeypointImages(tmp_path, "train")) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]

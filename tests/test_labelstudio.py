@@ -247,3 +247,36 @@ def test_a_skeleton_is_needed_and_the_file_named(tmp_path):
 def test_there_are_no_categories_that_could_mean_none(tmp_path):
     with pytest.raises(ValueError, match=r"--none=nothing: .* leave it out"):
         read(tmp_path, [], none=["nothing"])
+
+
+def test_what_is_not_label_studios_costs_its_own_picture_alone(tmp_path):
+    good = task(point("nose", 10, 20), image="b.png")
+    box = rectangle("r", 0, 0, 50, 50)
+    twice = [box, rectangle("r", 10, 10, 50, 50)]
+    without = {**box, "value": {"x": 0, "y": 0}}
+    huge = {**box, "value": {**box["value"], "x": 10**400}}
+    for bad in (twice, [without], [huge], [5]):
+        _, (photo,), tally = read(
+            tmp_path, [task(*bad), good], pictures=("a.png", "b.png")
+        )
+        assert photo.name == "b.png"
+        assert "annotation that is not Label Studio's" in tally.table()
+        with pytest.raises(Damaged, match=r"^a\.png: annotation that is not"):
+            read(tmp_path, [task(*bad), good], strict=True)
+
+
+def test_texts_that_are_no_addresses(tmp_path):
+    found = task(point("nose", 10, 20))
+    found["data"]["note"] = "http://[what"
+    _, (photo,), _ = read(tmp_path, [found], strict=True)
+    assert photo.name == "a.png"
+
+
+def test_strictness_names_the_keypoint(tmp_path):
+    with pytest.raises(Damaged, match=r"^a\.png: tail: no name in --skeleton"):
+        read(tmp_path, [task(point("tail", 10, 20))], strict=True)
+
+
+def test_annotations_that_are_no_objects(tmp_path):
+    with pytest.raises(ValueError, match="not Label Studio's JSON export"):
+        read(tmp_path, [{"data": {}, "annotations": [5]}])

@@ -137,3 +137,15 @@ def test_the_types_name(tmp_path):
         read(tmp_path, group="supercategory")
     with pytest.raises(ValueError, match="14 keypoints, but --skeleton has 17"):
         read(tmp_path, skeleton=skeletons.COCO)
+
+
+@pytest.mark.parametrize("third", [np.nan, 2, -1, 1e300])
+@pytest.mark.parametrize("extended", [False, True])
+def test_a_third_number_is_0_or_1(tmp_path, third, extended):
+    values = joints(1)
+    values[4, 2, 0] = third
+    if not extended:
+        values = values.transpose(1, 0, 2)
+    _, (photo,), tally = read(dataset(tmp_path, values, ["im0001.jpg"]))
+    assert photo.instances[0].keypoints[4].tolist() == [0, 0, 0]
+    assert tally.counts["keypoints"]["refused"] == 1

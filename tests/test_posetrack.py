@@ -121,7 +121,7 @@ def test_no_region_to_ignore(tmp_path, xs, ys):
     assert photo.ignore is None
 
 
-@pytest.mark.parametrize("track", [None, -1, "3", 0.5])
+@pytest.mark.parametrize("track", [None, -1, "3", 0.5, True, 2**31, 10**30])
 def test_a_track_that_is_none(tmp_path, track):
     dataset(tmp_path, a=([frame(0)], [person(0, 5), person(0, track_id=track)]))
     _, (photo,), tally = read(tmp_path)

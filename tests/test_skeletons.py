@@ -289,3 +289,33 @@ def test_a_category_without_edges_names_the_cure():
 def test_components(edges, parts):
     skeleton = Skeleton("worm", tuple("abcd"), tuple(edges), None, (0.1,) * 4)
     assert skeletons.components(skeleton) == parts
+
+
+@pytest.mark.parametrize(
+    "field, value, message",
+    [
+        ("edges", [5], "an edge 5 is not two names"),
+        ("edges", [None], "an edge None is not two names"),
+        ("mirror", [True], "a mirror pair True is not two names"),
+        ("mirror", False, "mirror is False; write a list"),
+        ("mirror", 0, "mirror is 0; write a list"),
+        ("sigmas", 0.1, "sigmas is 0.1; write a list of numbers"),
+        ("sigmas", [None, 0.1], r"sigmas is \[None, 0.1\]; write"),
+        ("sigmas", {"a": []}, r"sigmas is {'a': \[\]}; write"),
+        ("sigmas", [10**400, 1], "sigmas is .*; write a list of numbers"),
+    ],
+)
+def test_values_of_another_kind(field, value, message):
+    values = {"name": "x", "keypoints": ["a", "b"], "edges": [["a", "b"]]}
+    with pytest.raises(ValueError, match=message):
+        skeletons.from_dict({**values, field: value})
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "a: !!int ''", "a: !!timestamp b"])
+def test_a_file_that_cannot_be_parsed_is_named(tmp_path, text):
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"a\.yaml: not YAML"):
+        skeletons.load(tmp_path / "a.yaml")
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"a\.json: not JSON"):
+        skeletons.load(tmp_path / "a.json")

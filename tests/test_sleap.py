@@ -202,8 +202,9 @@ def test_two_paths_of_one_video_are_one_video(labels, tmp_path):
     labels({(0, 3): ["hand"], (1, 2): ["hand"]}, videos=("a/clip.mp4", "b/clip.mp4"))
     (tmp_path / "a" / "clip.mp4").rename(tmp_path / "clip.mp4")
     (tmp_path / "b" / "clip.mp4").unlink()
-    _, photos, _ = read(tmp_path, strict=True)
+    _, photos, tally = read(tmp_path, strict=True)
     assert [p.name for p, _ in photos] == ["clip.mp4/000002", "clip.mp4/000003"]
+    assert tally.notes["paths that are the same video or picture as another's"] == 1
 
 
 def test_frames_beyond_the_last_one(labels, tmp_path):
@@ -287,3 +288,8 @@ def test_pictures_beside_the_file(sio, tmp_path):
     assert [p.name for p, _ in photos] == ["frames0/img.png", "frames1/img.png"]
     assert [p.image[0, 0, 0] for p, _ in photos] == [level(0), level(1)]
     assert {p.video for p, _ in photos} == {""}
+    frames[1].frame_idx = 2
+    sio.Labels(frames).save(str(tmp_path / "labels.slp"), embed=False)
+    _, photos, tally = read(tmp_path)
+    assert [p.name for p, _ in photos] == ["frames0/img.png"]
+    assert "no such picture: the file names 2 (picture 2)" in tally.table()

@@ -216,3 +216,17 @@ def test_no_file_or_no_object_at_all(tmp_path):
         read(tmp_path)
     _, (photo,), _ = read(tmp_path, group="all:face")
     assert photo.labelled == ("face",) and photo.regions == ()
+
+
+def test_nesting_without_end(tmp_path):
+    deep = thing(extra="<x>" * 3000 + "</x>" * 3000)
+    _, (photo,), tally = read(dataset(tmp_path, {"a": xml(deep, deep)}))
+    assert len(photo.regions) == 1
+    assert "the same annotation twice (a.png, object 2)" in tally.table()
+
+
+def test_a_list_of_another_encoding_is_named(tmp_path):
+    dataset(tmp_path, {"a": xml(thing())}, lists={"train": "a"})
+    (tmp_path / "ImageSets" / "Main" / "train.txt").write_bytes(b"\xe9\n")
+    with pytest.raises(ValueError, match=r"train\.txt: not a list of names in UTF-8"):
+        read(tmp_path)

@@ -278,3 +278,13 @@ def test_files_that_do_not_belong_are_counted(tmp_path):
     assert "cannot read its label file: 'utf-8' codec" in table
     assert "label file of no photo (gone.txt)" in table
     assert "on a refused photo (c.png)" in table
+
+
+def test_links_to_folders_are_counted(tmp_path):
+    dataset(tmp_path, [BOX])
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "train" / "images" / "more"
+    link.symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    _, photos, tally = read(tmp_path)
+    assert len(photos) == 1
+    assert tally.notes["links to other folders, not followed"] == 1

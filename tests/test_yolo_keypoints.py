@@ -135,7 +135,7 @@ def test_names_of_a_known_skeleton_need_no_other(tmp_path):
         (POSE, skeletons.COCO, "kpt_shape has 3 keypoints, but the skeleton has 17"),
         (f"{POSE}flip_idx: [0, 2]", DOG, "flip_idx is .0, 2.; it orders 3"),
         (f"{POSE}flip_idx: [0, 1, 1]", DOG, "it orders 3 keypoints"),
-        (f"{POSE}flip_idx: [1, 2, 0]", DOG, "does not exchange pairs"),
+        (f"{POSE}flip_idx: [1, 2, 0]", DOG, "flip_idx .* must exchange pairs"),
         (f"{POSE}flip_idx: left", DOG, "flip_idx is left; it orders 3"),
         (f"{POSE}kpt_names: [nose, l, r]", DOG, "keypoint 1 is 'l', but .* 'left'"),
         (f"{POSE}kpt_names: nose", DOG, "kpt_names is nose; it is one list"),
@@ -154,3 +154,22 @@ def test_mirror_pairs_that_disagree(tmp_path):
     dataset(tmp_path, yaml=f"{POSE}flip_idx: [1, 0, 2]")
     with pytest.raises(ValueError, match=r"flip_idx is \[1, 0, 2\], but .*\[0, 2, 1\]"):
         read(tmp_path, skeleton=skeleton)
+
+
+def test_numbers_beyond_all_pictures(tmp_path):
+    dataset(tmp_path, f"{BOX} 1e308 0.5 2 inf 0.25 1 0.5 0.5 2")
+    _, (photo,), tally = read(tmp_path)
+    assert photo.instances[0].keypoints[:, 2].tolist() == [0, 0, 2]
+    assert tally.counts["keypoints"]["refused"] == 2
+
+
+@pytest.mark.parametrize(
+    "yaml, message",
+    [
+        ("names: " + "[" * 5000, "data.yaml: not YAML"),
+        ("a: !!int ''", "data.yaml: not YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path, yaml, message):
+    with pytest.raises(ValueError, match=message):
+        read(dataset(tmp_path, yaml=yaml))

@@ -7,6 +7,7 @@ refuses, with a reason, through the `Tally`. What readers share is in `categorie
 """
 
 import collections
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -128,6 +129,14 @@ class Tally:
         """Counts what is no fault; a number of 0 makes it appear with a 0."""
         self.notes[what] += number
 
+    @contextlib.contextmanager
+    def printed(self) -> Iterator[None]:
+        """Prints the table at its end, and also where an error ends it: it says why."""
+        try:
+            yield
+        finally:
+            print(self.table(), flush=True)
+
     def table(self) -> str:
         """One line per kind, per reason with the first names, and per note."""
         lines = [f"{'':10}" + "".join(f"{heading:>10}" for heading in _COLUMNS)]
@@ -137,7 +146,10 @@ class Tally:
             shown = ", ".join(list(dict.fromkeys(names))[:_NAMES_SHOWN])
             lines.append(f"{kind} {outcome}, {len(names):,}: {reason} ({shown})")
         lines += [f"{what}: {number:,}" for what, number in self.notes.items()]
-        return "\n".join(lines)
+        # A name may hold anything, also what no terminal can or should be given.
+        return "\n".join(
+            line if line.isprintable() else ascii(line)[1:-1] for line in lines
+        )
 
     def _of(self, kind):
         return self.counts.setdefault(kind, dict.fromkeys(_COLUMNS, 0))

@@ -94,7 +94,11 @@ def categories(
 
 
 def branch_name(name: Any) -> str:
-    """'Dark circle' -> 'dark_circle', as branches are named in metrics and losses."""
+    """'Dark circle' -> 'dark_circle', as branches are named in metrics and losses.
+
+    Raises:
+        ValueError: if nothing is left of the name.
+    """
     branch = re.sub(r"\W+", "_", str(name).strip().lower())
     if not branch.strip("_"):
         raise ValueError(f"{name!r} has no letter or digit to name a branch by")

@@ -8,6 +8,7 @@ for indices, else they are continuous and stay; which it was is noted.
 """
 
 import collections
+import contextlib
 import functools
 import json
 import pathlib
@@ -18,6 +19,7 @@ import numpy as np
 
 from data_prep.readers import KeypointReading, Reading, Source, Tally, keypoints
 from data_prep.readers.categories import Categories, categories
+from data_prep.readers.files import read_json
 from data_prep.readers.photos import (
     Annotation,
     Entry,
@@ -65,10 +67,7 @@ def read(source: Source, tally: Tally) -> Reading | KeypointReading:
 
 def load(path: pathlib.Path) -> dict[str, Any]:
     """The contents of a COCO file; ValueError if it is none."""
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
+    content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise ValueError(f"{path}: not a COCO file; it has no list of images")
     for key in ("images", "annotations", "categories"):
@@ -183,7 +182,7 @@ def to_instance(
     """`keypoints.ToInstance` of a COCO annotation; its keypoints are moved by shift."""
     mask = _mask(annotation.get("segmentation"), size, repairs)
     box = _corners(annotation["bbox"]) if annotation.get("bbox") else None
-    if annotation.get("iscrowd"):
+    if _is_crowd(annotation):
         if mask is None and box is None:
             raise ValueError("crowd with neither box nor mask")
         return mask or keypoints.box_patch(clip_box(box, size, repairs))
@@ -261,8 +260,10 @@ def _fault(image, earlier):
 
 
 def _annotation(value):
-    # Without an id, two that are equal may well be meant.
-    key = json.dumps(value, sort_keys=True) if "id" in value else None
+    key = None  # without an id, two that are equal may well be meant
+    if "id" in value:
+        with contextlib.suppress(RecursionError):
+            key = json.dumps(value, sort_keys=True)
     return Annotation(_title(value), value.get("category_id"), value, key)
 
 
@@ -312,7 +313,14 @@ def _region(branch, annotation, size, repairs):
         box = masks.patch_box(mask)
     else:
         raise ValueError("neither box nor mask")
-    return Region(branch, box, mask=mask, crowd=bool(annotation.get("iscrowd", 0)))
+    return Region(branch, box, mask=mask, crowd=_is_crowd(annotation))
+
+
+def _is_crowd(annotation):
+    crowd = annotation.get("iscrowd")
+    if crowd not in (None, 0, 1):  # "0" would be taken for true
+        raise ValueError(f"iscrowd {crowd!r} is neither 0 nor 1")
+    return bool(crowd)
 
 
 def _corners(values):

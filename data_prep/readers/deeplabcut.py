@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import yaml
 
 from data_prep.readers import KeypointReading, Source, Tally, keypoints
 from data_prep.readers.categories import Categories
+from data_prep.readers.files import read_yaml
 from data_prep.readers.photos import Annotation, Entry, inside
 from facekp_jax import images
 
@@ -74,13 +74,12 @@ def read(source: Source, tally: Tally) -> KeypointReading:
 
 
 def _load(path):
-    try:
-        config = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, ValueError) as error:
-        fault = " ".join(str(error).split())
-        raise ValueError(f"{path}: not YAML: {fault}") from error
+    config = read_yaml(path)
     if not isinstance(config, dict) or not config.get("bodyparts"):
         raise ValueError(f"{path}: not DeepLabCut's; it has no bodyparts")
+    for key in ("individuals", "uniquebodyparts", "skeleton"):
+        if not isinstance(config.get(key) or [], list):
+            raise ValueError(f"{path}: {key} is {config[key]!r}; write a list")
     return config
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from data_prep.readers import KeypointReading, Source, Tally, keypoints
 from data_prep.readers.categories import Categories
+from data_prep.readers.files import xml_key
 from data_prep.readers.photos import Annotation, Entry, clip_box
 from facekp_jax import skeletons
 
@@ -62,7 +63,9 @@ def _numbers(names, skeleton, path, given):
     numbers = {}
     for name in sorted(names, key=str):
         text = str(name)
-        number = int(text) if text.isdecimal() else len(by_name)
+        number = _whole(text)
+        if number is None:
+            number = len(by_name)
         numbers[name] = by_name.get(text.casefold(), number)
         if numbers[name] >= len(by_name):
             cure = (
@@ -79,17 +82,20 @@ def _entry(item):
     return Entry(
         name=name or "?",
         annotations=[
-            Annotation(f"box {number}", None, box, ElementTree.tostring(box))
+            Annotation(f"box {number}", None, box, xml_key(box))
             for number, box in enumerate(item.findall("box"), 1)
         ],
-        size=(_pixels(item, "width"), _pixels(item, "height")),
+        size=(_whole(item.get("width")), _whole(item.get("height"))),
         fault="" if name else "no file",
     )
 
 
-def _pixels(item, key):
-    text = item.get(key) or ""
-    return int(text) if text.isdecimal() else None
+def _whole(text):
+    """The number from 0 that a text is, or None."""
+    try:
+        return int(text) if text and text.isdecimal() else None
+    except ValueError:  # of thousands of digits
+        return None
 
 
 def _instance(skeleton, item, size, repairs, *, numbers):

@@ -224,7 +224,10 @@ def type_skeleton(
                 f"{where}: the keypoints of {name} have no names; say with --skeleton "
                 "what they are"
             )
-        return skeletons.guess(name, tuple(keypoints), tuple(edges))
+        try:
+            return skeletons.guess(name, tuple(keypoints), tuple(edges))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
     if keypoints:
         _check_keypoints(given, keypoints, f"{where}, {name}")
     return dataclasses.replace(given, name=name)

@@ -9,15 +9,16 @@ parent or that a relation joins it with, else to the smallest around it that has
 its name yet. Without rectangles, the keypoints of a picture are of one instance.
 """
 
-import json
 import pathlib
 import re
 import urllib.parse
+from typing import NamedTuple
 
 import numpy as np
 
 from data_prep.readers import KeypointReading, Source, Tally, keypoints
 from data_prep.readers.categories import Categories
+from data_prep.readers.files import read_json
 from data_prep.readers.photos import Annotation, Entry, inside
 from facekp_jax import images
 
@@ -53,14 +54,12 @@ def read(source: Source, tally: Tally) -> KeypointReading:
 
 
 def _load(path):
-    try:
-        tasks = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
+    tasks = read_json(path)
     if not isinstance(tasks, list) or not all(
         isinstance(task, dict)
         and isinstance(task.get("data"), dict)
         and isinstance(task.get("annotations"), list)
+        and all(isinstance(a, dict) for a in task["annotations"])
         for task in tasks
     ):
         raise ValueError(
@@ -80,17 +79,23 @@ def _entries(tasks, skeleton, folder, tally):
             tally.noted("further annotations of a task, left out", len(done) - 1)
         name = _picture(task, folder)
         try:
-            yield _entry(name, done[0]["result"], skeleton, tally)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            fault = f"annotation that is not Label Studio's ({error!r})"
-            yield Entry(name, fault=fault)
+            entry, refused = _entry(name, done[0]["result"], skeleton, tally)
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as e:
+            fault = f"annotation that is not Label Studio's ({e!r})"
+            entry, refused = Entry(name, fault=fault), ()
+        for reason in refused:
+            tally.refused("keypoints", reason, name)
+        yield entry
 
 
 def _picture(task, folder):
     """The picture's name in the folder, whatever address the task has for it."""
     names = []
     for text in (task.get("file_upload"), *task["data"].values()):
-        address = urllib.parse.urlsplit(str(text))
+        try:
+            address = urllib.parse.urlsplit(str(text))
+        except ValueError:  # a text that is no address
+            continue
         local = urllib.parse.parse_qs(address.query).get("d", [address.path])[0]
         name = urllib.parse.unquote(local).replace("\\", "/").split("/")[-1]
         if pathlib.PurePath(name).suffix.lower() in images.SUFFIXES:
@@ -100,41 +105,68 @@ def _picture(task, folder):
 
 
 def _entry(name, results, skeleton, tally):
+    """The picture's entry, and of each keypoint that cannot be used the reason."""
     kinds = {kind: [] for kind in (_RECTANGLE, _KEYPOINT, _RELATION)}
     for result in results:
         if result["type"] in kinds:
             kinds[result["type"]].append(result)
         else:
             tally.noted(f"results of type {result['type']}, not read")
-    rectangles = {result["id"]: result for result in kinds[_RECTANGLE]}
-    found = _grouped(kinds, rectangles, skeleton, name, tally)
-    marks = [*rectangles.values(), *kinds[_KEYPOINT]]
+    rectangles = {mark["id"]: _Rectangle.of(mark) for mark in kinds[_RECTANGLE]}
+    if len(rectangles) < len(kinds[_RECTANGLE]):
+        raise ValueError("two rectangles of one id")
+    found, refused = _grouped(kinds, rectangles, skeleton)
+    marks = kinds[_RECTANGLE] + kinds[_KEYPOINT]
     turned = any(mark.get("image_rotation") for mark in marks)
     sizes = [(mark["original_width"], mark["original_height"]) for mark in marks]
-    return Entry(
+    annotations = [
+        Annotation(
+            f"rectangle {owner}" if owner else "keypoints",
+            None,
+            (points, rectangles.get(owner)),
+        )
+        for owner, points in found.items()
+    ]
+    entry = Entry(
         name,
-        [
-            Annotation(
-                f"rectangle {owner}" if owner else "keypoints",
-                None,
-                (points, rectangles[owner]["value"] if owner else None),
-            )
-            for owner, points in found.items()
-        ],
+        annotations,
         size=sizes[0] if sizes else (None, None),
         fault="picture that was turned in Label Studio" if turned else "",
     )
+    return entry, refused
 
 
-def _grouped(kinds, rectangles, skeleton, name, tally):
-    """Rectangle's id, or None -> keypoint's name -> (x, y) in hundredths."""
+class _Rectangle(NamedTuple):
+    """Hundredths of the picture's width and height."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    turned: bool
+
+    @classmethod
+    def of(cls, mark):
+        value = mark["value"]
+        sides = (float(value[key]) for key in ("x", "y", "width", "height"))
+        return cls(*sides, turned=bool(value.get("rotation")))
+
+    def holds(self, x, y):
+        return 0 <= x - self.left <= self.width and 0 <= y - self.top <= self.height
+
+    def area(self):
+        return self.width * self.height
+
+
+def _grouped(kinds, rectangles, skeleton):
+    """Rectangle's id, or None -> keypoint's name -> (x, y) in hundredths; refusals."""
     joined = {}
     for relation in kinds[_RELATION]:
         ends = relation["from_id"], relation["to_id"]
         joined |= {a: b for a, b in (ends, ends[::-1]) if b in rectangles}
     if not rectangles and not kinds[_KEYPOINT]:
-        return {}
-    found = {owner: {} for owner in rectangles or (None,)}
+        return {}, []
+    found, refused = {owner: {} for owner in rectangles or (None,)}, []
     for mark in kinds[_KEYPOINT]:
         value, (label, *others) = mark["value"], mark["value"]["keypointlabels"]
         x, y = float(value["x"]), float(value["y"])
@@ -142,31 +174,22 @@ def _grouped(kinds, rectangles, skeleton, name, tally):
         owners = [parent] if parent in rectangles else _around(x, y, rectangles)
         free = [owner for owner in owners if label not in found[owner]]
         if others or label not in skeleton.keypoints:
-            labels = ", ".join([label, *others])
-            tally.refused("keypoints", f"{labels}: no name in --skeleton", name)
+            refused.append(f"{', '.join([label, *others])}: no name in --skeleton")
         elif not owners:
-            tally.refused("keypoints", "in no rectangle", name)
+            refused.append("in no rectangle")
         elif not free:
-            tally.refused("keypoints", f"second {label} of an instance", name)
+            refused.append(f"second {label} of an instance")
         else:
             found[free[0]][label] = x, y
-    return found
+    return found, refused
 
 
 def _around(x, y, rectangles):
     """Ids of the rectangles that the point is in, the smallest first."""
     if not rectangles:
         return [None]
-    sides = {
-        owner: [float(mark["value"][key]) for key in ("x", "y", "width", "height")]
-        for owner, mark in rectangles.items()
-    }
-    around = [
-        owner
-        for owner, (left, top, width, height) in sides.items()
-        if 0 <= x - left <= width and 0 <= y - top <= height
-    ]
-    return sorted(around, key=lambda owner: sides[owner][2] * sides[owner][3])
+    around = [owner for owner, sides in rectangles.items() if sides.holds(x, y)]
+    return sorted(around, key=lambda owner: rectangles[owner].area())
 
 
 def _instance(skeleton, value, size, repairs):
@@ -174,13 +197,15 @@ def _instance(skeleton, value, size, repairs):
     unit = np.array(size[::-1]) / 100
     points = np.zeros((len(skeleton.keypoints), 3))
     for name, place in places.items():
-        points[skeleton.keypoints.index(name)] = *(place * unit), 2
+        with np.errstate(over="ignore"):  # infinity is told below
+            points[skeleton.keypoints.index(name)] = *(place * unit), 2
     keypoints.check_finite(points, repairs)
     box = None
-    if rectangle and rectangle.get("rotation"):
+    if rectangle and rectangle.turned:
         repairs.append("turned rectangle left out")
     elif rectangle:
-        corner = np.array([rectangle["x"], rectangle["y"]], float)
-        sides = np.array([rectangle["width"], rectangle["height"]], float)
-        box = [*(corner * unit), *((corner + sides) * unit)]
+        corner = np.array([rectangle.left, rectangle.top])
+        sides = np.array([rectangle.width, rectangle.height])
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers beyond all
+            box = [*(corner * unit), *((corner + sides) * unit)]
     return keypoints.instance(skeleton, points, size, repairs, box=box)

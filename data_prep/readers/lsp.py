@@ -78,16 +78,21 @@ def _joints(path):
         raise ValueError(f"{path}: not joints of MATLAB: {error}") from error
     if joints.ndim == 3 and joints.shape[:2] == (3, _COUNT):
         joints = joints.transpose(2, 1, 0).copy()
-        visibility = np.where(joints[..., 2] == 0, 2, 1)
+        visibility = _visibility(joints[..., 2], [2, 1])
     elif joints.ndim == 3 and joints.shape[:2] == (_COUNT, 3):
         joints = joints.transpose(2, 0, 1).copy()
-        visibility = np.where(joints[..., 2] == 0, 0, 2)
+        visibility = _visibility(joints[..., 2], [0, 2])
     else:
         raise ValueError(
             f"{path}: joints of shape {joints.shape}; they are (3, {_COUNT}, N) or, "
             f"extended, ({_COUNT}, 3, N)"
         )
     return np.concatenate([joints[..., :2] - 0.5, visibility[..., None]], axis=-1)
+
+
+def _visibility(third, meanings):
+    """Our visibilities of 0 and of 1; of what is neither, one that there is not."""
+    return np.select([third == 0, third == 1], meanings, np.nan)
 
 
 def _pictures(folder):

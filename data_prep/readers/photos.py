@@ -117,6 +117,7 @@ def pictures(
         try:
             if entry.fault:
                 raise ValueError(entry.fault)
+            _check_text(name, entry.video)
             if name in names:
                 raise ValueError("file_name of an earlier image")
             data = entry.data() if entry.data else _read(inside(folder, name))
@@ -166,7 +167,10 @@ def converted(
 
 
 def inside(folder: pathlib.Path, name: str | os.PathLike) -> pathlib.Path:
-    """folder/name; a ValueError if that is not in the folder."""
+    """folder/name; a ValueError if that is not in the folder.
+
+    Links that are in the folder are the user's own, and are followed.
+    """
     relative = os.path.normpath(name)
     if os.path.isabs(relative) or relative.split(os.sep)[0] == os.pardir:
         raise ValueError("file_name leaves the folder of images")
@@ -238,7 +242,20 @@ def _read(path):
         raise ValueError(f"cannot read it: {error.strerror}") from error
 
 
+def _check_text(*names):
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"name {name!a} that is no Unicode text") from error
+
+
 def _check_size(entry, height, width):
+    if not all(side is None or isinstance(side, int | float) for side in entry.size):
+        raise ValueError(
+            f"annotated as {entry.size[0]!r} x {entry.size[1]!r}, which are no numbers "
+            "of pixels"
+        )
     stated = (entry.size[0] or width, entry.size[1] or height)
     if stated == (width, height):
         return

@@ -21,6 +21,7 @@ from facekp_jax.records import Patch
 
 _FRAMES_PER_SECOND = 25
 _MOST_DIGITS = 10  # of a frame's number
+_MOST_TRACKS = 2**31  # training counts them in 32 bits
 
 
 def read(source: Source, tally: Tally) -> KeypointReading:
@@ -132,7 +133,7 @@ def _instance(skeleton, annotation, size, repairs, *, shift):
     points = found.keypoints.copy()
     points[:, 2] = np.where(points[:, 2] > 0, 2, 0)
     track = annotation.get("track_id")
-    if not isinstance(track, int) or track < 0:
+    if type(track) is not int or not 0 <= track < _MOST_TRACKS:
         repairs.append("no track_id that is a number from 0")
         track = None
     scores = annotation.get("scores")

@@ -43,6 +43,8 @@ def read(source: Source, tally: Tally) -> KeypointReading:
     skeleton = _skeleton(labels, source, path)
     folder = source.image_folder(path.parent.absolute())
     files = _files(labels, folder, path)
+    if surplus := len(files) - len(set(files.values())):
+        tally.noted("paths that are the same video or picture as another's", surplus)
     return keypoints.open_photos(
         _entries(labels, files, folder, tally),
         _instance,
@@ -142,8 +144,9 @@ def _entries(labels, files, folder, tally):
                 data=functools.partial(_embedded, one, number),
             )
         elif "filenames" in one.backend_metadata:
-            text = one.backend_metadata["filenames"][number]
-            yield Entry(files.get(text, text), annotations)
+            yield _picture(
+                one.backend_metadata["filenames"], number, files, annotations
+            )
         else:
             entry = Entry("", annotations, _size(one), frame=number)
             name = files.get(one.filename)
@@ -157,6 +160,13 @@ def _entries(labels, files, folder, tally):
             fault = "no such video; name the folder of the videos with --images"
             for entry in entries:
                 yield _refused(entry, name, fault)
+
+
+def _picture(names, number, files, annotations):
+    if number not in range(len(names)):
+        fault = f"no such picture: the file names {len(names):,}"
+        return Entry(f"picture {number}", annotations, fault=fault)
+    return Entry(files.get(names[number], names[number]), annotations)
 
 
 def _frames(name, path, entries):
@@ -233,4 +243,5 @@ def _embedded(one, number):
 
 def _instance(skeleton, value, size, repairs):
     points, track, score = value
+    keypoints.check_finite(points, repairs)
     return keypoints.instance(skeleton, points, size, repairs, track=track, score=score)

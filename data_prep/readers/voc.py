@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ElementTree
 
 from data_prep.readers import Reading, Source, Tally
 from data_prep.readers.categories import branch_name, categories
+from data_prep.readers.files import xml_key
 from data_prep.readers.photos import (
     Annotation,
     Entry,
@@ -66,7 +67,10 @@ def _listed(lists, split):
     if not path.is_file():
         there = ", ".join(sorted(p.stem for p in lists.glob("*.txt"))) or "none"
         raise ValueError(f"{path}: no such list; --split={split} is not of {there}")
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except ValueError as error:
+        raise ValueError(f"{path}: not a list of names in UTF-8: {error}") from error
     names = [line.split()[0] for line in lines if line.strip()]
     if not names:
         raise ValueError(f"{path}: not one photo in it")
@@ -99,7 +103,7 @@ def _entries(folder, files, image_folder, whole, tally):
                         f"object {number}",
                         _text(item, "name"),
                         item,
-                        ElementTree.tostring(item),
+                        xml_key(item),
                     )
                     for number, item in enumerate(root.findall("object"), 1)
                 ],

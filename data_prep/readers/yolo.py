@@ -20,10 +20,10 @@ import pathlib
 from typing import NamedTuple
 
 import numpy as np
-import yaml
 
 from data_prep.readers import KeypointReading, Reading, Source, Tally, keypoints
 from data_prep.readers.categories import Categories, categories
+from data_prep.readers.files import read_yaml
 from data_prep.readers.photos import (
     Annotation,
     Entry,
@@ -64,7 +64,10 @@ def read(source: Source, tally: Tally) -> Reading | KeypointReading:
     else:
         folders = _image_folders(folder, source.split, content)
     root = pathlib.Path(os.path.commonpath(folders))
-    files = [f for part in folders for f in sorted(part.rglob("*")) if f.is_file()]
+    found = [f for part in folders for f in sorted(part.rglob("*"))]
+    if links := sum(f.is_symlink() and f.is_dir() for f in found):
+        tally.noted("links to other folders, not followed", links)
+    files = [f for f in found if f.is_file()]
     photos = [f for f in files if f.suffix.lower() in images.SUFFIXES]
     labels = [_label_file(photo) for photo in photos]
     if not any(label.is_file() for label in labels):
@@ -95,10 +98,7 @@ def read(source: Source, tally: Tally) -> Reading | KeypointReading:
 
 
 def _load(path):
-    try:
-        content = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"{path}: not YAML: {error}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: not a YOLO data set's; it has no names")
     return content
@@ -169,6 +169,8 @@ def _skeleton(name, count, content, source, where):
         or sorted(mirror) != list(range(count))
     ):
         raise ValueError(f"{where}: flip_idx is {mirror}; it orders {count} keypoints")
+    if any(mirror[other] != k for k, other in enumerate(mirror)):
+        raise ValueError(f"{where}: flip_idx is {mirror}; it must exchange pairs")
     if skeleton.mirror not in (None, tuple(mirror)):
         raise ValueError(
             f"{where}: flip_idx is {mirror}, but the mirror pairs of the skeleton make "
@@ -309,11 +311,13 @@ def _instance(skeleton, fields, size, repairs, *, dimensions):
     if dimensions == 2:
         visibility = np.where((points == 0).all(1), 0, 2)
         points = np.column_stack([points, visibility])
-    keypoints.check_finite(points, repairs)
     height, width = size
+    with np.errstate(over="ignore"):  # infinity is told below
+        points = points * [width, height, 1]
+    keypoints.check_finite(points, repairs)
     return keypoints.instance(
         skeleton,
-        points * [width, height, 1],
+        points,
         size,
         repairs,
         box=_corners(parts[:4], size),
