@@ -19,6 +19,7 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
+from data_prep import forms
 from data_prep.readers import (
     KeypointReading,
     Source,
@@ -215,10 +216,8 @@ def _describe(skeleton, counts):
         print(f"  its skeleton is in {parts} parts that no edge joins")
     if skeleton.mirror is None:
         print("  its mirror pairs are not known, so that pictures cannot be mirrored")
-    if counts["instances"]:
-        print(f"  {'keypoint':24}{'unlabelled':>12}{'occluded':>12}{'visible':>12}")
-        for keypoint, numbers in counts["keypoints"].items():
-            print(f"  {keypoint:24}" + "".join(f"{n:12,}" for n in numbers))
+    for line in forms.keypoint_table(counts):
+        print(f"  {line}")
 
 
 def _shown(reading):

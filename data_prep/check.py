@@ -17,7 +17,7 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
-from data_prep import duplicates
+from data_prep import duplicates, forms
 from facekp_jax import command, datasets, drawing, images, masks
 from facekp_jax.keypoint_images import KeypointImages
 from facekp_jax.lesion_images import LesionImages
@@ -236,12 +236,8 @@ class KeypointCheck:
         yield f"{self.source.split}: {', '.join(numbers)}"
         for name, of_type in counts["skeletons"].items():
             yield f"  {name}: {of_type['instances']:,} instances"
-            if not of_type["instances"]:
-                continue
-            headings = ("unlabelled", "occluded", "visible")
-            yield f"    {'keypoint':24}" + "".join(f"{h:>12}" for h in headings)
-            for keypoint, row in of_type["keypoints"].items():
-                yield f"    {keypoint:24}" + "".join(f"{n:12,}" for n in row)
+            for line in forms.keypoint_table(of_type):
+                yield f"    {line}"
 
     def draw(self, photo):
         return drawing.keypoint_overlay(

@@ -12,23 +12,14 @@ import dataclasses
 import pathlib
 import time
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from absl import flags
-from tqdm import tqdm
 
+from data_prep import forms
 from data_prep.readers import Tally
-from facekp_jax import (
-    command,
-    datasets,
-    faces,
-    images,
-    keypoint_images,
-    lesion_images,
-    skeletons,
-)
+from facekp_jax import command, datasets, faces, images, skeletons
 
 _OUTPUT = flags.DEFINE_string("output", None, "folder of the data set to write")
 _FACE_DETECTOR = flags.DEFINE_string(
@@ -47,25 +38,6 @@ _STRICT = flags.DEFINE_bool("strict", False, "stop at the first fault in the inp
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "replace splits of the same names")
 
 
-class _Form(NamedTuple):
-    """What is different in merging data sets of one form."""
-
-    module: ModuleType  # writes it
-    labels: str  # attribute of a source: what its photos are labelled for
-    found: str  # attribute of a photo: what is on it
-    settings: tuple[str, ...]  # flags, in which the sources must agree without them
-
-
-_FORMS = {
-    lesion_images.LesionImages: _Form(
-        lesion_images, "branches", "regions", ("face_detector", "apply_exif")
-    ),
-    keypoint_images.KeypointImages: _Form(
-        keypoint_images, "skeletons", "instances", ("apply_exif",)
-    ),
-}
-
-
 def main(_: Mapping[str, str], *directories: str) -> dict[str, Any]:
     started = time.monotonic()
     try:
@@ -73,9 +45,7 @@ def main(_: Mapping[str, str], *directories: str) -> dict[str, Any]:
         form = _form(sources)
         settings = _settings(sources, form)
         for split, stated in settings.items():
-            # Branches may be others in each split, so that they are not checked.
-            checked = {key: stated[key] for key in stated if key != "branches"}
-            form.module.check_writable(_OUTPUT.value, split, **checked)
+            form.check_writable(_OUTPUT.value, split, stated)
     except ValueError as error:
         raise command.UsageError(str(error)) from error
     tally = Tally(strict=_STRICT.value)
@@ -88,8 +58,8 @@ def main(_: Mapping[str, str], *directories: str) -> dict[str, Any]:
     counts = datasets.open_split(_OUTPUT.value, next(iter(sources))).counts
     for split, parts in sources.items():
         for title, part in parts.items():
-            _show(f"{split} of {title}", part.counts[split], form)
-        _show(f"{split} merged", counts[split], form)
+            print(form.line(f"{split} of {title}", part.counts[split]))
+        print(form.line(f"{split} merged", counts[split]))
     return {
         "experiment": None,
         "output": _OUTPUT.value,
@@ -125,7 +95,7 @@ def _form(sources):
     """The form that all sources have."""
     titles = {}
     for title, part in _parts(sources):
-        titles.setdefault(_FORMS[type(part)], title)
+        titles.setdefault(forms.FORMS[type(part)], title)
     if len(titles) > 1:
         said = " but ".join(
             f"{title} holds {form.module.FORM.title}" for form, title in titles.items()
@@ -209,14 +179,8 @@ def _photos(parts, found, apply_exif, tally):
     """All photos of a split with their bytes, of names and videos of their own."""
     names, videos = set(), {}
     for title, part in parts.items():
-        numbers = range(len(part))
-        bar = f"{part.split} of {title}"
-        for i in tqdm(numbers, desc=bar, unit="photo", disable=None):
-            try:
-                photo, data = part.with_bytes(i)
-            except ValueError as error:
-                tally.refused("photos", str(error), f"{title}, photo {i}")
-                continue
+        numbers, bar = range(len(part)), f"{part.split} of {title}"
+        for photo, data in forms.readable(part, numbers, bar, tally):
             name, number = photo.name, len(getattr(photo, found))
             if part.apply_exif != apply_exif and _turned(photo, data, apply_exif):
                 reason = (
@@ -249,17 +213,6 @@ def _free(name, title, taken):
 def _turned(photo, data, apply_exif):
     """Whether the merged data set would show other pixels than the source does."""
     return not np.array_equal(photo.image, images.decode(data, apply_exif=apply_exif))
-
-
-def _show(title, counts, form):
-    labels = ", ".join(
-        f"{name} {n[form.found] if isinstance(n, Mapping) else n:,}"
-        for name, n in counts[form.labels].items()
-    )
-    print(
-        f"{title}: {counts['photos']:,} photos, {counts[form.found]:,} {form.found} "
-        f"({labels})"
-    )
 
 
 if __name__ == "__main__":

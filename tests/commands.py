@@ -9,11 +9,11 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def run(*arguments, status=0):
+def run(*arguments, status=0, **environment):
     done = subprocess.run(
         [sys.executable, "-m", *map(str, arguments)],
         cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,17 +1,11 @@
 """What the benchmark measures, on a clock of its own, and as a command."""
 
 import itertools
-import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
+from commands import result, run
 
 from experiments import benchmark
-
-ROOT = pathlib.Path(__file__).parents[1]
 
 
 class Clock:
@@ -160,25 +154,13 @@ def build(config, data):
 """
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.benchmark", *arguments],
-        cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_input_of_keypoint_crops(tmp_path, workers):
     recipe = tmp_path / "crops.py"
     recipe.write_text(RECIPE)
-    done = run(f"--exp={recipe}", "--config.photos=8", f"--config.workers={workers}")
-    assert done.returncode == 0, done.stderr[-3000:]
-    measured = json.loads(done.stdout.splitlines()[-1])
+    config = "--config.photos=8", f"--config.workers={workers}"
+    measured = result(run("experiments.benchmark", f"--exp={recipe}", *config))
     assert measured["experiment"] == str(recipe)
     assert (measured["what"], measured["workers"]) == ("input", workers)
     assert measured["images_per_second"] > 0 and measured["step_seconds"] > 0
@@ -195,9 +177,8 @@ def test_the_input_of_keypoint_crops(tmp_path, workers):
 def test_the_step_alone(tmp_path):
     recipe = tmp_path / "crops.py"
     recipe.write_text(RECIPE)
-    done = run(f"--exp={recipe}", "--what=step", "--config.photos=2")
-    assert done.returncode == 0, done.stderr[-3000:]
-    measured = json.loads(done.stdout.splitlines()[-1])
+    arguments = f"--exp={recipe}", "--what=step", "--config.photos=2"
+    measured = result(run("experiments.benchmark", *arguments))
     assert measured["compile_seconds"] > 0
     assert measured["images_per_second"] == pytest.approx(
         16 / measured["step_seconds"], rel=0.01, abs=0.1
@@ -206,8 +187,7 @@ def test_the_step_alone(tmp_path):
 
 def test_what_is_measured_must_be_named():
     for arguments in ([], ["--exp=face_branches", "--workdir=run"]):
-        done = run(*arguments)
-        assert done.returncode == 2
+        done = run("experiments.benchmark", *arguments, status=2)
         assert (
             done.stderr.startswith("error: give --exp") and done.stderr.count("\n") == 1
         )

@@ -1,12 +1,10 @@
-import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
+from commands import result, run
 
 from data_prep import check
 from facekp_jax import images, lesion_images
@@ -32,21 +30,12 @@ def write(directory, split, pictures, *, box=(10, 20, 40, 50), labelled=("acne",
     )
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "data_prep.check", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
-
-
 def test_command_line_on_a_good_data_set(tmp_path):
     write(tmp_path, "train", {"a.png": texture(1), "b.png": texture(2)})
     write(tmp_path, "val", {"c.png": texture(3, 120, 90)})
     sheet = tmp_path / "my sheet.png"
-    done = run(tmp_path, f"--contact_sheet={sheet}")
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout.splitlines()[-1])
+    done = run("data_prep.check", tmp_path, f"--contact_sheet={sheet}")
+    summary = result(done)
     assert (summary["faults"], summary["near_duplicates"]) == (0, 0)
     assert summary["splits"]["train"]["branches"] == {"acne": 2}
     drawn = images.read(sheet)
@@ -59,13 +48,12 @@ def test_command_line_on_a_good_data_set(tmp_path):
 def test_command_line_reports_duplicates_and_faults(tmp_path):
     write(tmp_path, "train", {"a.png": texture(1)}, box=(100, 50, 130, 60))
     write(tmp_path, "val", {"copy.png": texture(1, 180, 240)}, labelled=())
-    done = run(tmp_path)
-    summary = json.loads(done.stdout.splitlines()[-1])
+    done = run("data_prep.check", tmp_path, status=1)
+    summary = result(done)
     assert (summary["faults"], summary["near_duplicates"]) == (2, 1)
     assert "train/a.png = val/copy.png" in done.stdout
     assert "is not in the photo of 120x90" in done.stdout
     assert "not labelled for acne" in done.stdout
-    assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(
         f"error: {tmp_path}: faults found: 2"
     )
@@ -89,10 +77,9 @@ def test_a_damaged_file_is_a_fault(tmp_path):
     pixels = data.find(b"IDAT") + 1000  # of the first photo
     data[pixels : pixels + 64] = bytes(64)
     path.write_bytes(data)
-    done = run(tmp_path)
-    assert done.returncode == 1, done.stderr
+    done = run("data_prep.check", tmp_path, status=1)
     assert re.search(r"  train, photo 0: .*Corrupted", done.stdout)
-    assert json.loads(done.stdout.splitlines()[-1])["faults"] == 1
+    assert result(done)["faults"] == 1
 
 
 @pytest.mark.parametrize(
@@ -104,7 +91,6 @@ def test_a_damaged_file_is_a_fault(tmp_path):
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(arguments, message):
-    done = run(*arguments)
-    assert done.returncode == 2
+    done = run("data_prep.check", *arguments, status=2)
     (line,) = done.stderr.splitlines()
     assert message in line

@@ -1,12 +1,10 @@
 """Tests for the check of keypoint images: faults, counts, and the contact sheet."""
 
 import dataclasses
-import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from commands import result, run
 
 from data_prep import check
 from facekp_jax import images, keypoint_images
@@ -45,14 +43,6 @@ def checker(tmp_path_factory):
 def write(directory, split, photos, skeletons=(DOG, BIRD)):
     records = ((p, images.encode_png(p.image)) for p in photos)
     keypoint_images.write(directory, split, records, skeletons=skeletons)
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "data_prep.check", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
 
 
 def test_good_photos_have_no_faults(checker):
@@ -152,9 +142,8 @@ def test_command_line_on_a_good_data_set(tmp_path):
     write(tmp_path, "train", [*frames, photo(dog(), dog(nose=(0, 0, 0)), seed=5)])
     write(tmp_path, "val", [photo(name="copy.png", seed=5)], skeletons=(DOG,))
     sheet = tmp_path / "sheet.png"
-    done = run(tmp_path, f"--contact_sheet={sheet}")
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout.splitlines()[-1])
+    done = run("data_prep.check", tmp_path, f"--contact_sheet={sheet}")
+    summary = result(done)
     assert (summary["faults"], summary["near_duplicates"]) == (0, 1)
     assert "train/a.png = val/copy.png" in done.stdout
     train = summary["splits"]["train"]
@@ -180,11 +169,11 @@ def test_command_line_on_a_good_data_set(tmp_path):
 def test_command_line_reports_faults(tmp_path):
     outside = dog(nose=(500, 30, 2), box=(np.float32(500), 0, 600, 10))
     write(tmp_path, "train", [photo(outside), photo(name="b.png", seed=1)])
-    done = run(tmp_path, f"--contact_sheet={tmp_path / 'sheet.png'}")
-    assert done.returncode == 1
-    assert json.loads(done.stdout.splitlines()[-1])["faults"] == 2
+    sheet = tmp_path / "sheet.png"
+    done = run("data_prep.check", tmp_path, f"--contact_sheet={sheet}", status=1)
+    assert result(done)["faults"] == 2
     assert "train/a.png: dog, instance 0: nose: 500.0, 30.0 is not in" in done.stdout
-    assert (tmp_path / "sheet.png").exists()
+    assert sheet.exists()
 
 
 def test_photos_of_other_sources_may_have_the_same_tracks(checker):

@@ -1,12 +1,10 @@
 import json
-import os
 import re
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
+from commands import result, run
 from faster_coco_eval.core import mask as coco_mask
 
 from data_prep.readers import Damaged, Source, Tally, coco
@@ -352,13 +350,8 @@ def test_files_in_other_places(tmp_path):
     assert len(photos) == 1
 
 
-def build(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "data_prep.build", *map(str, arguments)],
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},  # the terminal of few letters
-        capture_output=True,
-        text=True,
-    )
+def build(*arguments, **options):
+    return run("data_prep.build", *arguments, **options)
 
 
 def test_command_line_builds_two_splits_and_counts(tmp_path):
@@ -371,9 +364,9 @@ def test_command_line_builds_two_splits_and_counts(tmp_path):
     arguments = (f"--input={folder}", f"--output={tmp_path / 'out'}")
     arguments += ("--face_detector=whole", "--group=all:acne")
     for split in ("train", "val"):
-        done = build(*arguments, f"--split={split}")
-        assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout.splitlines()[-1])
+        # The terminal of few letters.
+        done = build(*arguments, f"--split={split}", PYTHONIOENCODING="ascii")
+    summary = result(done)
     assert summary.pop("seconds") > 0
     assert summary == {
         "experiment": None,
@@ -393,10 +386,9 @@ def test_command_line_builds_two_splits_and_counts(tmp_path):
     assert source.splits == ("train", "val")
     np.testing.assert_array_equal(source[0].face, [0, 0, 30, 20])
 
-    again = build(*arguments, "--split=val")
-    assert again.returncode == 2 and "add --overwrite" in again.stderr
-    strict = build(*arguments, "--split=test", "--strict")
-    assert strict.returncode == 1
+    again = build(*arguments, "--split=val", status=2)
+    assert "add --overwrite" in again.stderr
+    strict = build(*arguments, "--split=test", "--strict", status=1)
     assert strict.stderr.splitlines()[-1].startswith("error: a.png, annotation 0: box")
     assert not (tmp_path / "out" / "test").exists()
 
@@ -404,8 +396,7 @@ def test_command_line_builds_two_splits_and_counts(tmp_path):
 def test_command_line_without_a_face(tmp_path):
     folder = dataset(tmp_path / "in", annotations=[])
     done = build(f"--input={folder}", f"--output={tmp_path / 'out'}")
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout.splitlines()[-1])["counts"]
+    counts = result(done)["counts"]
     assert counts["photos_without_face"] == counts["photos_without_regions"] == 1
     face = lesion_images.LesionImages(tmp_path / "out", "train")[0].face
     np.testing.assert_array_equal(face, [0, 0, 30, 20])
@@ -423,7 +414,6 @@ def test_command_line_without_a_face(tmp_path):
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(arguments, message):
-    done = build(*arguments)
-    assert done.returncode == 2
+    done = build(*arguments, status=2)
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and message in line

@@ -1,12 +1,11 @@
 import json
 import re
 import struct
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
+from commands import result, run
 
 from data_prep.readers import Damaged, Source, Tally, coco
 from facekp_jax import keypoint_images, masks, skeletons
@@ -433,12 +432,8 @@ def test_pictures_may_lie_beside_the_annotations(tmp_path, name):
     assert photo.name == name
 
 
-def build(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "data_prep.build", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
+def build(*arguments, status=0):
+    return run("data_prep.build", *arguments, status=status)
 
 
 def test_command_line_writes_what_was_read(tmp_path):
@@ -452,8 +447,7 @@ def test_command_line_writes_what_was_read(tmp_path):
     )
     arguments = (f"--input={folder}", f"--output={tmp_path / 'out'}")
     done = build(*arguments)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout.splitlines()[-1])
+    summary = result(done)
     assert summary.pop("seconds") > 0
     note = "labelled keypoints of files in whole numbers (indices of pixels, moved by "
     assert summary == {
@@ -496,10 +490,9 @@ def test_command_line_writes_what_was_read(tmp_path):
         instance.keypoints, [[2.5, 3.5, 2], [4.5, 5.5, 1], [0, 0, 0]]
     )
 
-    again = build(*arguments)
-    assert again.returncode == 2 and "add --overwrite" in again.stderr
-    strict = build(*arguments, "--split=val", "--strict")
-    assert strict.returncode == 1
+    again = build(*arguments, status=2)
+    assert "add --overwrite" in again.stderr
+    strict = build(*arguments, "--split=val", "--strict", status=1)
     assert strict.stderr.startswith("error: a.jpg, annotation 0: box clipped")
 
 
@@ -511,8 +504,8 @@ def test_command_line_has_no_use_for_a_skeleton_without_keypoints(tmp_path):
     ):
         (tmp_path / part).mkdir()
         (tmp_path / part / name).write_bytes(data)
-    done = build("--source=voc", f"--input={tmp_path}", "--output=x", "--skeleton=coco")
-    assert done.returncode == 2
+    arguments = "--source=voc", f"--input={tmp_path}", "--output=x", "--skeleton=coco"
+    done = build(*arguments, status=2)
     (line,) = done.stderr.splitlines()
     assert line == "error: --skeleton=coco: --source=voc has no keypoints; leave it out"
 
@@ -520,8 +513,8 @@ def test_command_line_has_no_use_for_a_skeleton_without_keypoints(tmp_path):
 def test_command_line_has_no_use_for_a_face_detector_with_keypoints(tmp_path):
     dataset(tmp_path, dog())
     arguments = f"--input={tmp_path}", f"--output={tmp_path / 'out'}"
-    done = build(*arguments, "--face_detector=whole")
-    assert done.returncode == 2 and not (tmp_path / "out").exists()
+    done = build(*arguments, "--face_detector=whole", status=2)
+    assert not (tmp_path / "out").exists()
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: --face_detector=whole: --source=coco is read for ")
     assert line.endswith("; leave it out")
@@ -562,9 +555,7 @@ def test_names_that_no_terminal_should_be_given(tmp_path, name):
 
 def test_command_line_says_why_there_is_no_photo(tmp_path):
     dataset(tmp_path, dog(), images=[entry(name="b.jpg")])
-    command = [sys.executable, "-m", "data_prep.build", f"--input={tmp_path}"]
-    command.append(f"--output={tmp_path}/out")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
+    done = build(f"--input={tmp_path}", f"--output={tmp_path}/out", status=1)
+    assert "Traceback" not in done.stderr
     assert "not one photo" in done.stderr
     assert "cannot read it: No such file or directory (b.jpg)" in done.stdout

@@ -1,10 +1,7 @@
-import json
-import subprocess
-import sys
-
 import cv2
 import numpy as np
 import pytest
+from commands import result, run
 
 from facekp_jax import datasets, images, keypoint_images, lesion_images
 from facekp_jax.records import Instance, KeypointImage, LesionImage, Patch, Region
@@ -66,17 +63,8 @@ def write_keypoints(directory, split, kind, names, *, video="", sigma=0.1):
     )
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "data_prep.merge", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
-
-
-def summary(done):
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+def merge(*arguments, status=0):
+    return run("data_prep.merge", *arguments, status=status)
 
 
 def turned_jpeg(orientation):
@@ -96,8 +84,8 @@ def test_photos_keep_what_they_know_and_nothing_more(tmp_path):
     write(a, "val", "acne", ["v.png"])
     write(b, "train", "mole", ["a.png", "d.png"], seed=10, face_detector="haar")
     write(b, "test", "mole", ["a.png"], seed=20, face_detector="haar")
-    done = run(a, b, f"--output={out}", "--face_detector=haar")
-    result = summary(done)
+    done = merge(a, b, f"--output={out}", "--face_detector=haar")
+    summary = result(done)
     assert datasets.splits(out) == ("train", "test", "val")
     train, val, test = (
         lesion_images.LesionImages(out, s) for s in ("train", "val", "test")
@@ -130,8 +118,8 @@ def test_photos_keep_what_they_know_and_nothing_more(tmp_path):
             else:
                 np.testing.assert_array_equal(new.face, old.face)
             assert train.with_bytes(start + i)[1] == source.with_bytes(i)[1]
-    assert result.pop("seconds") > 0
-    assert result == {
+    assert summary.pop("seconds") > 0
+    assert summary == {
         "experiment": None,
         "output": str(out),
         "sources": [str(a), str(b)],
@@ -156,15 +144,14 @@ def test_photos_that_the_merged_setting_would_turn_are_refused(tmp_path):
     write(b, "train", "mole", ["plain.png"], apply_exif=False)
     write(c, "train", "spot", ["turned.jpg"], data=turned_jpeg(3), apply_exif=False)
     # Turned by half, its size is the same, and its regions would silently be wrong.
-    done = run(a, b, c, f"--output={out}", "--apply_exif")
-    assert summary(done)["counts"]["photos"]["refused"] == 1
+    done = merge(a, b, c, f"--output={out}", "--apply_exif")
+    assert result(done)["counts"]["photos"]["refused"] == 1
     assert "turned by it (c/turned.jpg)" in done.stdout
     merged = lesion_images.LesionImages(out, "train")
     assert [p.name for p in merged] == ["a.png", "plain.png"]
     assert merged.branches == ("acne", "mole", "spot") and merged.apply_exif is True
     arguments = (f"--output={out}", "--apply_exif", "--strict", "--overwrite")
-    strict = run(a, c, *arguments)
-    assert strict.returncode == 1
+    strict = merge(a, c, *arguments, status=1)
     assert "c/turned.jpg: annotated with apply_exif=False" in strict.stderr
     assert len(lesion_images.LesionImages(out, "train")) == 2
 
@@ -175,13 +162,13 @@ def test_keypoints_keep_their_types_videos_and_areas(tmp_path):
     write_keypoints(b, "train", "cow", ["0.png", "1.png", "2.png"], video="walk")
     write_keypoints(b, "val", "cow", ["0.png"])
     write_keypoints(c, "train", "dog", ["x.png", "y.png"])
-    result = summary(run(a, b, c, f"--output={out}"))
-    assert result["counts"]["instances"]["kept"] == 1 + 3 + 1
-    assert result["counts"]["notes"] == {
+    summary = result(merge(a, b, c, f"--output={out}"))
+    assert summary["counts"]["instances"]["kept"] == 1 + 3 + 1
+    assert summary["counts"]["notes"] == {
         "photos of a name that was taken, now SOURCE/NAME": 2,
         "videos of a name that was taken, now SOURCE/NAME": 1,
     }
-    of_type = result["splits"]["train"]["skeletons"]
+    of_type = summary["splits"]["train"]["skeletons"]
     assert {kind: of_type[kind]["instances"] for kind in of_type} == {
         "dog": 2,
         "cow": 3,
@@ -190,7 +177,7 @@ def test_keypoints_keep_their_types_videos_and_areas(tmp_path):
     assert train.skeletons == (skeleton("dog"), skeleton("cow"))
     assert train.videos == {"walk": range(2), "b/walk": range(2, 5)}
     # The second split alone has one of the types: it is labelled for no other.
-    assert list(result["splits"]["val"]["skeletons"]) == ["cow"]
+    assert list(summary["splits"]["val"]["skeletons"]) == ["cow"]
     start = 0
     for folder in (a, b, c):
         source = keypoint_images.KeypointImages(folder, "train")
@@ -215,7 +202,7 @@ def test_keypoints_keep_their_types_videos_and_areas(tmp_path):
                 np.testing.assert_array_equal(new.ignore.pixels, old.ignore.pixels)
         start += len(source)
     assert len(train) == start
-    again = run(a, c, f"--output={out}", "--overwrite")
+    again = merge(a, c, f"--output={out}", "--overwrite")
     assert "train of a: 2 photos, 1 instances (dog 1)" in again.stdout
     assert keypoint_images.KeypointImages(out, "train").videos == {"walk": range(2)}
 
@@ -248,8 +235,7 @@ def two(tmp_path_factory):
 )
 def test_wrong_usage_is_one_line_and_status_2(two, arguments, message):
     places = [a if a.startswith("-") else str(two / a) for a in arguments]
-    done = run(*places)
-    assert done.returncode == 2
+    done = merge(*places, status=2)
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert message in line.replace(f"{two}/", "")
