@@ -147,8 +147,13 @@ class LesionCheck:
 
     def draw(self, photo):
         faces = [] if photo.face is None else [photo.face]
+        branches = self.source.branches
         return drawing.overlay(
-            photo.image, photo.regions, branches=self.source.branches, faces=faces
+            photo.image,
+            photo.regions,
+            branches=branches,
+            unknown=set(branches) - set(photo.labelled),
+            faces=faces,
         )
 
 

@@ -36,6 +36,7 @@ class Experiment:
 
     config: Any  # resolved: what the data set decides is filled in
     source: Callable[[str], Any]  # split ("train", "val") -> records, len and []
+    blank: Any  # a record without truth, for the shapes; it needs no data set
     # (record, rng) -> arrays; with an rng for training: augmented, and the `name`.
     sample: Callable[[Any, np.random.Generator | None], Mapping[str, np.ndarray]]
     model: (
@@ -146,10 +147,8 @@ def load_experiment(
 
 
 def initial_state(experiment: Experiment, mesh: Mesh) -> TrainState:
-    """State before the first step, of the shapes that the first record gives."""
-    # Of a prediction: a training sample holds the truth, for which a run on other data
-    # may have no room.
-    sample = experiment.sample(experiment.source("val")[0], None)
+    """State before the first step."""
+    sample = experiment.sample(experiment.blank, None)
     batch = {key: value[None] for key, value in sample.items()}
     return create_state(
         experiment.model, experiment.optimizer, batch, experiment.config.seed, mesh

@@ -57,6 +57,8 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any] | None:
         return None
     if workdir is None:
         workdir = pathlib.Path(tempfile.mkdtemp(prefix=f"{pathlib.Path(name).stem}-"))
+    for split in ("train", "val"):  # one that is missing must not be found later
+        experiment.source(split)
     command.make_folder("workdir", workdir)
     print(f"workdir: {workdir}", flush=True)
     if not _RESUME.value:
@@ -104,7 +106,6 @@ def train(
     """Runs all steps that are left, saves, and measures on the validation split."""
     config = experiment.config
     mesh = data_mesh()
-    experiment.source("val")  # one that is missing must not be found after the training
     restored = None
     if resume:
         with contextlib.suppress(NoCheckpoint):  # stopped before there was one

@@ -212,8 +212,9 @@ def existing(directory: pathlib.Path, title: str) -> dict[str, tfds.core.Dataset
 
 def no_split(directory, split, names) -> ValueError:
     return ValueError(
-        f"{directory}: no split {split!r}, only {', '.join(names)}; add it with "
-        f"python -m data_prep.build --split={split}"
+        f"{directory}: no split {split!r}, only {', '.join(names)}; "
+        "make train and val of one split with python -m data_prep.split, or build it "
+        f"from other pictures with python -m data_prep.build --split={split}"
     )
 
 

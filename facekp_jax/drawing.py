@@ -24,7 +24,7 @@ def colours(names):
     return {name: _colour(i) for i, name in enumerate(names)}
 
 
-def overlay(image, regions, *, branches=(), faces=()):
+def overlay(image, regions, *, branches=(), unknown=(), faces=()):
     """Draws regions over a photo, with a legend under it.
 
     Masks are tinted, the target's own pixels filled, boxes outlined; faces are outlined
@@ -36,6 +36,7 @@ def overlay(image, regions, *, branches=(), faces=()):
         regions: Regions in the photo's coordinates, none is fine.
         branches: names in the order of their colours, also those without a region;
             names that only the regions know follow in alphabetical order.
+        unknown: names of branches that the photo was not labelled for.
         faces: [N, 4] boxes.
 
     Returns:
@@ -56,7 +57,10 @@ def overlay(image, regions, *, branches=(), faces=()):
     for region in regions:
         _outline(drawn, region.box, palette[region.branch], line)
     numbers = collections.Counter(region.branch for region in regions)
-    rows = [(palette[name], f"{name} {numbers[name]}") for name in palette]
+    rows = [
+        (colour, f"{name} {'not labelled' if name in unknown else numbers[name]}")
+        for name, colour in palette.items()
+    ]
     return _stack(drawn, _legend(rows, letter))
 
 

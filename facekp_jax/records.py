@@ -48,7 +48,7 @@ class Instance:
     skeleton: str  # name of its target type
     keypoints: np.ndarray  # [K, 3] float32: x, y in the photo; visibility 0, 1 or 2
     box: np.ndarray  # [4] xyxy, float32, pixels of the photo
-    area: float  # pixels, of the mask if there is one
+    area: float  # pixels; the stated one, else of the mask, else of the box
     track: int | None = None  # the same in all frames of a video
     score: float = 1.0
     keypoint_scores: np.ndarray | None = None  # [K] float32, of a prediction

@@ -145,6 +145,7 @@ def build(config, data):
     return Experiment(**other | dict(
         config=config,
         source=lambda split: Photos(config),
+        blank=Photos(config)[0],
         sample=sample,
         model=Mean(),
         optimizer=optax.sgd(1e-3),

@@ -122,7 +122,7 @@ POLYGON = [[2, 3, 6, 3, 6, 8, 2, 8]]  # 4 columns and 5 rows
 @pytest.mark.parametrize(
     "fields, area, note",
     [
-        ({"segmentation": POLYGON}, 20, 0),
+        ({"segmentation": POLYGON}, 50, 0),
         ({"segmentation": POLYGON, "area": 0}, 20, 0),
         ({}, 50, 0),
         ({"area": 0}, 72, 1),
@@ -134,7 +134,9 @@ POLYGON = [[2, 3, 6, 3, 6, 8, 2, 8]]  # 4 columns and 5 rows
         ({"segmentation": [], "area": None}, 72, 1),
     ],
 )
-def test_area_is_of_the_mask_else_stated_else_of_the_box(tmp_path, fields, area, note):
+def test_area_is_the_stated_one_else_of_the_mask_else_of_the_box(
+    tmp_path, fields, area, note
+):
     instance, tally = only(dataset(tmp_path, dog(**fields)), strict=True)
     assert instance.area == area
     noted = tally.notes["instances without an area (that of their box taken)"]

@@ -321,7 +321,9 @@ def test_annotated_photos_from_build_to_predict(tmp_path):
         *TINY,
         status=1,
     )
-    assert "no split 'val'" in done.stderr
+    assert "no split 'val'" in done.stderr and "data_prep.split" in done.stderr
+    # The same command works once the split is there.
+    assert not (tmp_path / "unmeasured").exists()
     assert "step 1" not in done.stdout
     # Prediction works where the data set is gone.
     data.rename(tmp_path / "moved")

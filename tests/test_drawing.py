@@ -43,6 +43,15 @@ def test_nothing_to_draw_is_the_picture_itself():
     assert drawn.shape[0] > 120
 
 
+def test_unknown_is_not_drawn_as_none():
+    drawn, none = (
+        drawing.overlay(picture(), [], branches=["acne"], unknown=unknown)
+        for unknown in (["acne"], [])
+    )
+    # "acne not labelled" is wider than "acne 0" and than the picture.
+    assert drawn.shape[1] > none.shape[1] >= 90
+
+
 def test_mask_box_and_pixels_are_drawn_where_they_are():
     image = picture()
     found = region(10, 20, 40, mask=square(20, 30, 20), pixels=square(25, 35, 5))

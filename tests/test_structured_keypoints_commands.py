@@ -12,6 +12,8 @@ from experiments.recipes import structured_keypoints as recipe
 from facekp_jax import images, keypoint_images
 from facekp_jax.skeletons import COCO
 
+# A type that the embedded data set does not have.
+RUNNER = dataclasses.replace(COCO, name="runner")
 TINY = [
     f"--config.{field}"
     for field in (
@@ -33,13 +35,17 @@ def people(tmp_path_factory):
     """A data set of people alone, and the photos of its split val."""
     folder = tmp_path_factory.mktemp("people")
     records = [
-        dataclasses.replace(photo, labelled=("coco",))
+        dataclasses.replace(
+            photo,
+            instances=(dataclasses.replace(photo.instances[0], skeleton="runner"),),
+            labelled=("runner",),
+        )
         for photo in SyntheticPoses(12, seed=3)
         if photo.instances[0].skeleton == "coco"
     ]
     for split, photos in (("train", records[:4]), ("val", records[4:])):
         encoded = [(photo, images.encode_png(photo.image)) for photo in photos]
-        keypoint_images.write(folder / "data", split, encoded, skeletons=[COCO])
+        keypoint_images.write(folder / "data", split, encoded, skeletons=[RUNNER])
     return folder / "data", records[4:]
 
 
@@ -67,7 +73,7 @@ def test_training_on_a_data_set_measures_both_points(trained):
             assert metrics[f"{stage}/{name}"] >= 0
             assert metrics[f"naive/{stage}/{name}"] >= 0
     config = json.loads((workdir / "config.json").read_text())["config"]
-    assert [skeleton["name"] for skeleton in config["skeletons"]] == ["coco"]
+    assert [skeleton["name"] for skeleton in config["skeletons"]] == ["runner"]
     logged = (workdir / "metrics.jsonl").read_text().splitlines()
     assert {"loss/first", "loss/second"} <= json.loads(logged[-1]).keys()
 
@@ -100,7 +106,7 @@ def test_predict_looks_at_the_boxes_of_a_coco_file(trained, people, tmp_path):
     assert counts["without_instance"] == 1
     assert json.loads((output / "000000.png.json").read_text())["instances"] == []
     first, second = json.loads((output / "000001.png.json").read_text())["instances"]
-    assert first["target"] == "coco"
+    assert first["target"] == "runner"
     assert first["box"] == [10, 20, 110, 80]
     assert second["box"] == [0, 0, 40, 90]
     assert list(first["keypoints"]) == list(COCO.keypoints)

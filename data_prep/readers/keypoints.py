@@ -119,7 +119,7 @@ def instance(
     Labelled keypoints outside the picture become unlabelled. Without a usable box, the
     mask's is taken, or the rectangle of the labelled keypoints, widened on each side
     by a tenth of its longer side, at least by a hundredth of the picture's. The area
-    is the mask's, else `area`, else the box's.
+    is the stated one, by which COCO evaluates, else the mask's, else the box's.
 
     Args:
         skeleton: of the target type, with K keypoints.
@@ -312,9 +312,9 @@ def _around(points, size):
 
 
 def _area(mask, area, box, repairs):
-    if mask is not None:
-        return float(np.count_nonzero(mask.pixels))
     if isinstance(area, int | float | np.number) and 0 < area < _LARGEST:
         return float(area)
+    if mask is not None:
+        return float(np.count_nonzero(mask.pixels))
     repairs.append(_AREA_OF_BOX)
     return float(np.prod(box[2:] - box[:2]))

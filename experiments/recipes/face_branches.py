@@ -231,6 +231,7 @@ def build(config: Config, data: str | None) -> Experiment:
     return Experiment(
         config=config,
         source=source,
+        blank=LesionImage("", np.zeros((side, side, 3), np.uint8), (), names),
         sample=sample,
         model=FaceBranches(
             names,
