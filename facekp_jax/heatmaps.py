@@ -7,7 +7,7 @@ in y of the network's input; points are (x, y) in these pixels.
 import jax
 import jax.numpy as jnp
 
-SIGMA = 2.0  # cells, of the Gaussian around a keypoint
+SIGMA = 0.5  # cells, of the Gaussian around a keypoint
 
 # Of a fitted parabola, in sigma: a network that is sure draws narrow peaks, one that is
 # not draws wide ones, and what fits an almost flat map could lie anywhere.

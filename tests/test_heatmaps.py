@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from facekp_jax.heatmaps import SIGMA, decode, mirror, render
+from facekp_jax.heatmaps import decode, mirror, render
 
 STRIDE = 4
+SIGMA = 2.0
 draw = jax.jit(render, static_argnums=(1, 2, 3))
 read = jax.jit(decode, static_argnums=(1, 2))
 
@@ -102,7 +103,7 @@ def test_any_leading_shape_under_vmap_and_in_low_precision():
     flat = read(logits, STRIDE, SIGMA)
     stacked = logits.reshape(2, 3, 4, 9, 7)
     shaped = read(stacked, STRIDE, SIGMA)
-    mapped = jax.jit(jax.vmap(lambda maps: decode(maps, STRIDE)))(stacked)
+    mapped = jax.jit(jax.vmap(lambda maps: decode(maps, STRIDE, SIGMA)))(stacked)
     one = [read(m, STRIDE, SIGMA) for m in logits[:2]]
     for part, shape in enumerate([(2, 3, 4, 2), (2, 3, 4)]):
         assert shaped[part].shape == shape
@@ -129,7 +130,7 @@ def test_confidence_is_the_mass_of_the_window():
 
 
 GRADIENT = jax.jit(
-    jax.grad(lambda logits: sum(jnp.sum(part) for part in decode(logits, STRIDE)))
+    jax.grad(lambda logits: sum(map(jnp.sum, decode(logits, STRIDE, SIGMA))))
 )
 
 
@@ -211,7 +212,7 @@ def test_gradients_move_the_point():
 
     @jax.jit
     def x(logits):
-        return decode(logits, STRIDE)[0][0]
+        return decode(logits, STRIDE, SIGMA)[0][0]
 
     slope = jax.jit(jax.grad(x))(logits)
     # On a Gaussian the weights of the fit do not matter, so that differences agree.

@@ -106,7 +106,7 @@ def test_shapes_types_and_ranges():
     for picture in pictures():
         height, width, channels = picture.image.shape
         assert picture.image.dtype == np.uint8 and channels == 3
-        assert 160 <= height <= 256 and 160 <= width <= 256
+        assert 120 <= height <= 176 and 120 <= width <= 176
         assert picture.labelled == ("coco", "ap10k")
         (instance,) = picture.instances
         assert instance.keypoints.shape == (17, 3)
@@ -262,7 +262,8 @@ def test_visibility_is_what_lies_in_front():
             column, row = int(x), int(y)
             surface = front(scene.body, column + 0.5, row + 0.5)
             slack = surface - (scene.body.points[point, 2] - reach)
-            occluder = scene.canvas.depth[row, column] < surface - 2
+            # Other things are far in front; a steep limb is drawn flatter than it is.
+            occluder = scene.canvas.depth[row, column] < surface - 20
             if abs(slack) > 2 or covered[row, column]:
                 assert visibility == (1 if occluder or slack < 0 else 2)
                 checked[visibility] += 1

@@ -126,14 +126,14 @@ def gait(rng, build, phase, pace):
 
 
 POSES = standing, stepping, running, grazing, sitting
-SHARES = 0.26, 0.26, 0.22, 0.16, 0.1
+SHARES = 0.32, 0.3, 0.16, 0.14, 0.08
 
 
 def _pose(rng, build, legs):
     return AnimalPose(
         pitch=rng.normal(0, 0.05),
         neck=build.rise + rng.uniform(-0.45, 0.3),
-        look=rng.uniform(-0.8, 0.8),
+        look=rng.uniform(-0.5, 0.5),
         nose=build.rise + rng.uniform(-0.1, 0.6),
         tail=rng.uniform((-1.4, -0.6), (0.9, 0.6)),
         front_legs=_FRONT_REST + legs[:2],

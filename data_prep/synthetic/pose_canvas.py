@@ -14,6 +14,7 @@ from data_prep.synthetic import shapes
 
 _TEXTURE_SIDE = 512  # pixels
 _MOST_PAINTS = 256  # 0: the backdrop
+_FADE = 1.0  # how much light is lost over a body's unit of depth
 _NEAR = np.float32(-1e6)  # in front of everything that has a depth of its own
 
 
@@ -54,6 +55,7 @@ class Canvas:
         self._light = (towards / np.sqrt(towards @ towards)).tolist()
         self._contrast = rng.uniform(0.3, 0.48)
         self._ambient = rng.uniform(0.95, 1.1) - self._contrast
+        self._fade = 0.0, 0.0
 
     def add(self, material, unit=1.0):
         """Paint of a material; `unit`: pixels in one unit of its pattern."""
@@ -76,6 +78,8 @@ class Canvas:
             bool [H, W]: the body's pixels, those too that something else hides.
         """
         outline = np.zeros(self.paints.shape, bool)
+        # What is nearer shades the rest: by that the left and the right leg differ.
+        self._fade = _FADE / body.unit, body.points[:, 2].mean()
         paints = [self.add(material, body.unit) for material in body.materials]
         points = body.points.tolist()
         for (a, b), radii, material in zip(
@@ -86,6 +90,7 @@ class Canvas:
             body.lumps, body.lump_axes, body.lump_materials, strict=True
         ):
             self.ellipsoid(points[centre], axes, paints[material], outline)
+        self._fade = 0.0, 0.0
         return outline
 
     def limb(self, a, b, ra, rb, paint, outline=None):
@@ -225,7 +230,7 @@ class Canvas:
         lookup[: len(colours), 0] = np.rint(colours)
         weave = textures()[self.rng.integers(2)]
         weave = crop(self.rng, weave, self.height, self.width)
-        light = cv2.scaleAdd(weave, self.rng.uniform(0.02, 0.1), self.shade)
+        light = cv2.scaleAdd(weave, self.rng.uniform(0.02, 0.06), self.shade)
         colour = cv2.applyColorMap(self.paints, lookup)
         colour = cv2.multiply(colour, cv2.merge([light] * 3), dtype=cv2.CV_8U)
         picture = backdrop.copy()
@@ -249,6 +254,9 @@ class Canvas:
         mask = front.view(np.uint8)
         glow *= self._contrast
         glow += self._ambient
+        fade, middle = self._fade
+        if fade:
+            glow *= np.clip(1 - fade * (z - middle), 0.6, 1.2)
         cv2.copyTo(z, mask, depth)
         cv2.copyTo(glow, mask, self.shade[rows, columns])
         number = paint.number

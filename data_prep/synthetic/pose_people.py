@@ -51,7 +51,7 @@ _ARMS = np.array(
         [(0.3, 0.0, 0.1, 1.8), (1.2, 0.5, 0.8, 2.4)],  # hand at the face or chest
     ]
 )
-_ARM_SHARES = np.cumsum([0.3, 0.16, 0.18, 0.16, 0.08, 0.12])
+_ARM_SHARES = np.cumsum([0.36, 0.16, 0.26, 0.06, 0.12, 0.04])
 
 
 def standing(rng):
@@ -104,11 +104,11 @@ def leaping(rng):
 
 
 POSES = standing, stepping, sitting, crouching, leaping
-SHARES = 0.3, 0.3, 0.16, 0.1, 0.14
+SHARES = 0.42, 0.34, 0.08, 0.04, 0.12
 
 
 def _pose(rng, lean, arms, legs, seated=False):
-    head = rng.uniform((-0.4, -0.25, -0.9), (0.35, 0.25, 0.9))
+    head = rng.uniform((-0.3, -0.2, -0.4), (0.3, 0.2, 0.4))
     return PersonPose(lean, head, arms, legs, seated)
 
 
@@ -136,10 +136,10 @@ class Person:
         self.leg = rng.uniform(0.93, 1.07) * np.array([0.245, 0.245, 0.1])
         self.shoulder = rng.uniform(0.1, 0.125) * (0.7 + 0.3 * self.girth)
         self.hip = rng.uniform(0.075, 0.09)
-        self.head = rng.uniform(0.92, 1.12)
+        self.head = rng.uniform(1.1, 1.3)
         self.long_hair = rng.random() < 0.4
         skin = _between(rng, _SKINS)
-        short_sleeves, shorts = rng.random(2) < (0.45, 0.3)
+        short_sleeves, shorts = rng.random(2) < (0.75, 0.6)
         self.sleeve = _SKIN if short_sleeves else _SHIRT
         self.shank = _SKIN if shorts else _TROUSERS
         self.foot = _SKIN if rng.random() < 0.1 else _SHOE
@@ -266,7 +266,7 @@ def cloth(rng):
     """A Material of some colour, in a third of all with a pattern."""
     colour, second = rng.uniform(25, 235, (2, 3))
     grey = colour.mean()
-    colour = grey + rng.uniform(0.2, 1.0) * (colour - grey)
+    colour = grey + rng.uniform(0.4, 1.0) * (colour - grey)
     kind = rng.random()
     if kind < 0.2:
         return Material(colour, second, ring=rng.uniform(0.025, 0.06))

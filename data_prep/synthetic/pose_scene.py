@@ -22,19 +22,19 @@ def backdrop(rng, height, width, box):
         width: pixels.
         box: [4] xyxy of a body, which stands on the ground and throws a shadow there.
     """
-    upper, lower = _colours(rng, 2)
+    upper, lower = _colours(rng, 2, 0.4)
     image = np.empty((height, width, 3), np.uint8)
     horizon = int(np.clip(box[3] - rng.uniform(0.02, 0.45) * height, 0, height))
     cv2.rectangle(image, (0, 0), (width, height), shapes.rgb(lower), cv2.FILLED)
     cv2.rectangle(image, (0, -1), (width, horizon - 1), shapes.rgb(upper), cv2.FILLED)
-    for colour in _colours(rng, rng.integers(3, 10)):
+    for colour in _colours(rng, rng.integers(1, 5), 0.4):
         _furniture(rng, image, colour)
-    coarse = rng.normal(1, rng.uniform(0.05, 0.2), rng.integers(3, 14, 2))
+    coarse = rng.normal(1, rng.uniform(0.03, 0.12), rng.integers(3, 14, 2))
     light = cv2.resize(
         coarse.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR
     )
     texture = crop(rng, textures()[rng.integers(2)], height, width)
-    light = cv2.scaleAdd(texture, rng.uniform(0.01, 0.13), light)
+    light = cv2.scaleAdd(texture, rng.uniform(0.01, 0.06), light)
     light *= 1 - _shadow(rng, height, width, box)
     return cv2.multiply(image, cv2.merge([light] * 3), dtype=cv2.CV_8U)
 
@@ -59,7 +59,7 @@ def clutter(rng, canvas, size, materials, depth):
         materials: of the body, so that colours do not tell.
         depth: z of the limbs.
     """
-    for _ in range(rng.integers(1, 5)):
+    for _ in range(rng.integers(1, 3)):
         corner = rng.uniform(0, (canvas.width, canvas.height))
         _stray(rng, canvas, corner, size, materials, depth)
 
@@ -74,7 +74,7 @@ def occlude(rng, canvas, size, targets, materials):
         targets: [N, 2] points, some of which are to be hidden.
         materials: of the body.
     """
-    for _ in range(rng.choice(4, p=(0.08, 0.25, 0.35, 0.32))):
+    for _ in range(rng.choice(4, p=(0.1, 0.35, 0.35, 0.2))):
         target = targets[rng.integers(len(targets))]
         target = target + rng.normal(0, 0.03 * size, 2)
         kind = rng.integers(6)
@@ -139,10 +139,10 @@ def _thing(rng, leafy=False):
     return Material(colour, second, blotches=0.6 if kind < 0.4 else None)
 
 
-def _colours(rng, count):
+def _colours(rng, count, most=0.9):
     colours = rng.uniform(20, 235, (count, 3))
     grey = colours.mean(1, keepdims=True)
-    return grey + rng.uniform(0.1, 0.9, (count, 1)) * (colours - grey)
+    return grey + rng.uniform(0.1, most, (count, 1)) * (colours - grey)
 
 
 def _box(half, angle):

@@ -92,8 +92,8 @@ class Scene:
         scale = rng.uniform(0.62, 0.92) * (side / size).min()
         room = side - scale * size
         corner = rng.uniform(0, 1, 2) * room
-        if rng.random() < 0.12:
-            axis, outside = rng.integers(2), rng.uniform(0, 0.3) * scale
+        if rng.random() < 0.06:
+            axis, outside = rng.integers(2), rng.uniform(0, 0.2) * scale
             corner[axis] = -outside * size[axis]
             if rng.random() < 0.5:
                 corner[axis] = room[axis] + outside * size[axis]
@@ -140,7 +140,7 @@ def _of_face(name):
 
 def _sides(rng, extent):
     """Height and width of a picture, mostly upright if what it shows is."""
-    short, long = np.sort(rng.integers(160, 257, 2)).tolist()
+    short, long = np.sort(rng.integers(120, 177, 2)).tolist()
     upright = extent[3] - extent[1] > extent[2] - extent[0]
     return (long, short) if upright == (rng.random() < 0.8) else (short, long)
 
@@ -150,6 +150,7 @@ def _camera(rng, person):
     pitch = nod(-rng.uniform(-0.08, 0.4))
     roll = tilt(rng.normal(0, 0.08))
     if person:
-        return roll @ pitch @ spin(rng.uniform(-np.pi, np.pi)), rng.uniform(2.5, 6)
+        turn = rng.uniform(-0.8, 0.8) + np.pi * (rng.random() < 0.2)  # or from behind
+        return roll @ pitch @ spin(turn), rng.uniform(2.5, 6)
     side = rng.choice((-1, 1)) * np.pi / 2
-    return roll @ pitch @ spin(side + rng.normal(0, 0.5)), rng.uniform(3, 8)
+    return roll @ pitch @ spin(side + rng.uniform(-0.6, 0.6)), rng.uniform(3, 8)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
+import optax.contrib
 
 from data_prep.synthetic.poses import SyntheticPoses
 from experiments.configs import RUN, check_least
@@ -49,10 +50,14 @@ class Backbone:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """AdamW; the rate rises linearly, then falls to zero along a cosine."""
+    """Muon for the kernels and AdamW for all else, at one rate.
 
-    learning_rate: float = 2e-3
-    warmup_steps: int = 50
+    The rate rises linearly, then falls to zero along a cosine. From scratch, Muon needs
+    less than half as many pictures as AdamW alone.
+    """
+
+    learning_rate: float = 7e-3
+    warmup_steps: int = 80
     weight_decay: float = 1e-3
     clip_norm: float = 5.0
 
@@ -74,24 +79,39 @@ LEAST = RUN | {
 }
 
 
-AUGMENTATION = Augmentation()
+# Little: the embedded data set has as many pictures as a training takes. A data set of
+# photos wants more, such as the defaults of `Augmentation`.
+AUGMENTATION = Augmentation(
+    scale=0.1,
+    rotation=0,
+    shift=0.03,
+    half_body=0,
+    occlusion=0,
+    brightness=0,
+    contrast=0,
+    saturation=0,
+    tint=0,
+    grey=0,
+    blur=0,
+    noise=0,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    steps: int = 600
+    steps: int = 3000
     seed: int = 0
-    batch_size: int = 32
+    batch_size: int = 8
     workers: int = 0  # processes that make batches; 0: threads of the training itself
-    log_every: int = 20
-    checkpoint_every: int = 200
-    train_photos: int = 20_000  # of the embedded data set
+    log_every: int = 50
+    checkpoint_every: int = 1000
+    train_photos: int = 30_000  # of the embedded data set
     val_photos: int = 400
     skeletons: tuple[Skeleton, ...] = ()  # target types; empty: those of the data set
     apply_exif: bool | None = None  # turn photos upright; None: as the data set did
-    crop_height: int = 128  # pixels, multiples of 32
-    crop_width: int = 128
-    margin: float = 0.1  # around the instance's box, of its side
+    crop_height: int = 96  # pixels, multiples of 32
+    crop_width: int = 96
+    margin: float = 0.05  # around the instance's box, of its side
     augmentation: Augmentation = AUGMENTATION
     backbone: Backbone = Backbone()
     features: int = 48  # channels of the pyramid
@@ -124,8 +144,9 @@ def build(config: Config, data: str | None) -> Experiment:
     config, source = _with_data(config, data)
     types = {skeleton.name: skeleton for skeleton in config.skeletons}
     size = config.crop_height, config.crop_width
-    if data is None or config.augmentation.flip:
-        check_mirrors(config.augmentation, config.skeletons)
+    check_mirrors(config.augmentation, config.skeletons)
+    picture = np.zeros((*size, 3), np.uint8)
+    (blank,) = _unseen("", picture, types, [(next(iter(types)), [0, 0, *size[::-1]])])
 
     def sample(record: InstanceOfImage, rng: np.random.Generator | None):
         varied = config.augmentation, rng
@@ -176,6 +197,7 @@ def build(config: Config, data: str | None) -> Experiment:
     return Experiment(
         config=config,
         source=source,
+        blank=blank,
         sample=sample,
         model=StructuredKeypoints(
             config.skeletons,
@@ -188,7 +210,14 @@ def build(config: Config, data: str | None) -> Experiment:
         schedule=schedule,
         optimizer=optax.chain(
             optax.clip_by_global_norm(config.optimizer.clip_norm),
-            optax.adamw(schedule, weight_decay=config.optimizer.weight_decay),
+            optax.contrib.muon(
+                schedule,
+                ns_steps=3,
+                weight_decay=config.optimizer.weight_decay,
+                adam_b2=0.99,
+                muon_weight_dimension_numbers=_kernels,
+                consistent_rms=0.2,  # of an update, about that of Adam's
+            ),
         ),
         targets=losses.targets,
         losses=losses.terms(
@@ -220,6 +249,18 @@ class _Metrics(KeypointMetrics):
 
     def update(self, record: InstanceOfImage, found: Points):
         super().update(record.instance, *found)
+
+
+def _kernels(parameters):
+    """Which axes of each kernel are its inputs and outputs; None for all else."""
+
+    def of(path, array):
+        if path[-1].key != "kernel":
+            return None
+        inputs = tuple(range(array.ndim - 1))
+        return optax.contrib.MuonDimensionNumbers(inputs, array.ndim - 1)
+
+    return jax.tree_util.tree_map_with_path(of, parameters)
 
 
 def _mean_pose(instances, types):
@@ -280,11 +321,7 @@ def _detector(specification, *, config, types):
             return found.get(name, []) or found.get(_number(name), [])
 
     def detect(name: str, photo: np.ndarray) -> list[InstanceOfImage]:
-        instances = tuple(
-            _unseen(types[kind], box) for kind, box in boxes_of(name, photo)
-        )
-        record = KeypointImage(name, photo, instances, tuple(types))
-        return [InstanceOfImage(record, number) for number in range(len(instances))]
+        return _unseen(name, photo, types, boxes_of(name, photo))
 
     return detect
 
@@ -334,11 +371,16 @@ def _number(name):
     return int(stem) if stem.isdecimal() else None
 
 
-def _unseen(skeleton, box):
-    """An instance of which only the box is known."""
-    box = np.array(box, np.float32)
-    keypoints = np.zeros((len(skeleton.keypoints), 3), np.float32)
-    return Instance(skeleton.name, keypoints, box, float(np.prod(box[2:] - box[:2])))
+def _unseen(name, photo, types, boxes):
+    """The instances of a photo of which only (type, box) are known, one by one."""
+    instances = []
+    for kind, box in boxes:
+        box = np.array(box, np.float32)
+        keypoints = np.zeros((len(types[kind].keypoints), 3), np.float32)
+        area = float(np.prod(box[2:] - box[:2]))
+        instances.append(Instance(kind, keypoints, box, area))
+    record = KeypointImage(name, photo, tuple(instances), tuple(types))
+    return [InstanceOfImage(record, number) for number in range(len(instances))]
 
 
 def _draw(photo, records, found, *, config):
