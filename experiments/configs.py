@@ -1,4 +1,7 @@
-"""Typed configs from and to JSON, and their fields as command-line flags."""
+"""Typed configs from and to JSON, and their fields as command-line flags.
+
+What recipes have in common in their configs is here too.
+"""
 
 import dataclasses
 import difflib
@@ -6,6 +9,8 @@ import json
 import typing
 from collections.abc import Mapping
 from typing import Any
+
+import optax
 
 from facekp_jax.command import UsageError
 
@@ -18,6 +23,30 @@ RUN = {
     "log_every": 1,
     "checkpoint_every": 1,
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    """The small residual network, at strides 4, 8, 16 and 32."""
+
+    features: tuple[int, ...] = (32, 64, 96, 128)  # channels
+    blocks: tuple[int, ...] = (1, 2, 2, 1)
+
+
+SMALL_BACKBONE = Backbone()
+
+
+def warmup_cosine(config: Any) -> optax.Schedule:
+    """The rate of `config.optimizer`: rises linearly, then falls along a cosine.
+
+    It is 0 at the first step, and would be 0 again at the step after the last.
+    """
+    return optax.warmup_cosine_decay_schedule(
+        0.0,
+        config.optimizer.learning_rate,
+        min(config.optimizer.warmup_steps, config.steps),
+        config.steps + 1,
+    )
 
 
 def check_least(config: Any, least: Mapping[str, float]) -> None:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from untrained import jit, some
 
 from facekp_jax import anchors, face_crops
 from facekp_jax import boxes as box_ops
@@ -62,28 +63,12 @@ MIXED = batch_of(
 )  # moles of the second unknown
 EMPTY = batch_of(record(0), record(1))
 TERMS = losses.terms(BRANCHES)
-# Compiling is all of the time here.
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
-def some(shapes):
-    """Variables of a module as after some training: no head is near zero."""
-    rng = np.random.default_rng(0)
-
-    def leaf(path, shape):
-        name = path[-1].key
-        if name in ("scale", "var"):
-            return np.ones(shape.shape, np.float32)
-        deviation = np.prod(shape.shape[:-1]) ** -0.5 if name == "kernel" else 0.1
-        return rng.normal(0, deviation, shape.shape).astype(np.float32)
-
-    return jax.tree_util.tree_map_with_path(leaf, shapes)
 
 
 @functools.cache
 def variables():
     init = functools.partial(MODEL.init, train=True)
-    return some(jax.eval_shape(init, jax.random.key(0), MIXED))
+    return some(jax.eval_shape(init, jax.random.key(0), MIXED), 0.1)
 
 
 @jit
@@ -494,7 +479,7 @@ def heads():
         return branch.classify(small), branch.segment(large)
 
     init = functools.partial(branch.init, method=both)
-    variables = some(jax.eval_shape(init, jax.random.key(0), small, large))
+    variables = some(jax.eval_shape(init, jax.random.key(0), small, large), 0.1)
     apply = jit(functools.partial(branch.apply, method=both))
     found = jax.device_get(apply(variables, small, large))
     return variables["params"], small, large, found

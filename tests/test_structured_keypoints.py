@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from untrained import jit, some
 
 from facekp_jax.models.backbones import SmallBackbone
 from facekp_jax.models.structured_keypoints import Correction, StructuredKeypoints
@@ -29,27 +30,11 @@ BATCH_OF_BOTH = {
     ),
     "skeleton": np.array([0, 1, 0]),
 }
-# Compiling is all of the time here.
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
-def some(shapes):
-    """Variables of a module as after some training: no layer is zero."""
-    rng = np.random.default_rng(0)
-
-    def leaf(path, shape):
-        name = path[-1].key
-        if name in ("scale", "var"):
-            return np.ones(shape.shape, np.float32)
-        deviation = np.prod(shape.shape[:-1]) ** -0.5 if name == "kernel" else 0.3
-        return rng.normal(0, deviation, shape.shape).astype(np.float32)
-
-    return jax.tree_util.tree_map_with_path(leaf, shapes)
 
 
 def variables(model=MODEL, batch=BATCH_OF_BOTH):
     init = functools.partial(model.init, train=True)
-    return some(jax.eval_shape(init, jax.random.key(0), batch))
+    return some(jax.eval_shape(init, jax.random.key(0), batch), 0.3)
 
 
 @functools.cache
@@ -184,7 +169,7 @@ def influence(structure):
     logits, points = normal(BATCH, COUNT, *CELLS), normal(BATCH, COUNT, 2)
     rest = points, normal(BATCH, COUNT), BATCH_OF_BOTH["skeleton"]
     shapes = jax.eval_shape(model.init, jax.random.key(0), levels, logits, *rest)
-    weights = some(shapes)
+    weights = some(shapes, 0.3)
 
     @jit
     def slopes(logits):

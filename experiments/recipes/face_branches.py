@@ -18,7 +18,13 @@ import numpy as np
 import optax
 
 from data_prep.synthetic.faces import SyntheticFaces
-from experiments.configs import RUN, check_least
+from experiments.configs import (
+    RUN,
+    SMALL_BACKBONE,
+    Backbone,
+    check_least,
+    warmup_cosine,
+)
 from experiments.experiment import Experiment
 from facekp_jax import face_crops, faces, masks
 from facekp_jax.drawing import overlay
@@ -60,14 +66,6 @@ KNOWN_BRANCHES = (
     Branch("wrinkle", DARKER),
     Branch("dark_circle", DARKER),
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Backbone:
-    """The small residual network, at strides 4, 8, 16 and 32."""
-
-    features: tuple[int, ...] = (32, 64, 96, 128)  # channels
-    blocks: tuple[int, ...] = (1, 2, 2, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +121,7 @@ class Config:
     pseudo_masks: bool = False  # regions without a mask get one by the colour rule
     mask_samples: int = 4  # masks trained for each branch and image
     true_candidates: int = 16  # shaken true boxes that join the proposals in training
-    backbone: Backbone = Backbone()
+    backbone: Backbone = SMALL_BACKBONE
     features: int = 48  # channels of the pyramid
     box_features: int = 96
     mask_features: int = 32
@@ -222,12 +220,7 @@ def build(config: Config, data: str | None) -> Experiment:
     def describe(photo: np.ndarray, records, found) -> tuple[dict, dict]:
         return _describe(photo, records, [shown(regions) for regions in found], names)
 
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0,
-        config.optimizer.learning_rate,
-        min(config.optimizer.warmup_steps, config.steps),
-        config.steps + 1,
-    )
+    schedule = warmup_cosine(config)
     return Experiment(
         config=config,
         source=source,

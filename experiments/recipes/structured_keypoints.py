@@ -21,7 +21,13 @@ import optax
 import optax.contrib
 
 from data_prep.synthetic.poses import SyntheticPoses
-from experiments.configs import RUN, check_least
+from experiments.configs import (
+    RUN,
+    SMALL_BACKBONE,
+    Backbone,
+    check_least,
+    warmup_cosine,
+)
 from experiments.experiment import Experiment
 from facekp_jax import geometry
 from facekp_jax.drawing import keypoint_overlay
@@ -42,14 +48,6 @@ from facekp_jax.skeletons import Skeleton
 
 VALIDATION_SEED = 1_000_003  # far from any seed that a training is given
 MEAN_POSE_RECORDS = 400  # of the training split, for the naive baseline
-
-
-@dataclasses.dataclass(frozen=True)
-class Backbone:
-    """The small residual network, at strides 4, 8, 16 and 32."""
-
-    features: tuple[int, ...] = (32, 64, 96, 128)  # channels
-    blocks: tuple[int, ...] = (1, 2, 2, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +115,7 @@ class Config:
     crop_width: int = 96
     margin: float = 0.05  # around the instance's box, of its side
     augmentation: Augmentation = AUGMENTATION
-    backbone: Backbone = Backbone()
+    backbone: Backbone = SMALL_BACKBONE
     features: int = 48  # channels of the pyramid
     node_features: int = 64
     rounds: int = 2  # of messages along the skeleton; 0: no graph
@@ -192,12 +190,7 @@ def build(config: Config, data: str | None) -> Experiment:
         found = dataclasses.replace(instance, keypoints=keypoints.astype(np.float32))
         return Points(found, found)
 
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0,
-        config.optimizer.learning_rate,
-        min(config.optimizer.warmup_steps, config.steps),
-        config.steps + 1,
-    )
+    schedule = warmup_cosine(config)
     return Experiment(
         config=config,
         source=source,
