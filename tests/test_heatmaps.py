@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from facekp_jax import heatmaps
 from facekp_jax.heatmaps import decode, mirror, render
 
 STRIDE = 4
@@ -57,12 +58,13 @@ def test_render_of_no_points():
     assert draw(jnp.zeros((0, 2)), (3, 4), 4, SIGMA).shape == (0, 3, 4)
 
 
+@pytest.mark.parametrize("sigma", [heatmaps.SIGMA, SIGMA])
 @pytest.mark.parametrize(
     "size", [(64, 48), (33, 17), (9, 7), (3, 5), (2, 2), (1, 6), (5, 1), (1, 1)]
 )
-def test_decode_of_render(size):
+def test_decode_of_render(size, sigma):
     points = places(size)
-    got, confidence = read(jnp.log(draw(points, size, STRIDE, SIGMA)), STRIDE, SIGMA)
+    got, confidence = read(jnp.log(draw(points, size, STRIDE, sigma)), STRIDE, sigma)
     for axis, cells in enumerate(size[::-1]):
         # A single cell tells nothing of the place in it.
         expected = points[:, axis] if cells > 1 else 2.0
@@ -235,16 +237,17 @@ def test_mirror_exchanges_sides_and_keypoints():
     np.testing.assert_array_equal(mirror(batch, (0, 2, 1))[0], got)
 
 
+@pytest.mark.parametrize("sigma", [heatmaps.SIGMA, SIGMA])
 @pytest.mark.parametrize("cells", [11, 12])
-def test_a_mirrored_picture_needs_no_shift(cells):
+def test_a_mirrored_picture_needs_no_shift(cells, sigma):
     size, width = (9, cells), STRIDE * cells
     points = places(size, count=40).reshape(20, 2, 2)
     # Of the mirrored picture: the first keypoint is where the second was.
     mirrored = np.stack([width - points[..., 0], points[..., 1]], -1)[:, ::-1]
-    logits = jnp.log(draw(points, size, STRIDE, SIGMA))
-    flipped = jnp.log(draw(mirrored, size, STRIDE, SIGMA))
-    np.testing.assert_allclose(read(flipped, STRIDE, SIGMA)[0], mirrored, atol=0.1)
+    logits = jnp.log(draw(points, size, STRIDE, sigma))
+    flipped = jnp.log(draw(mirrored, size, STRIDE, sigma))
+    np.testing.assert_allclose(read(flipped, STRIDE, sigma)[0], mirrored, atol=0.1)
     back = mirror(flipped, (1, 0))
     np.testing.assert_allclose(jnp.exp(back), jnp.exp(logits), atol=1e-5)
     both = jnp.log((jnp.exp(logits) + jnp.exp(back)) / 2)
-    np.testing.assert_allclose(read(both, STRIDE, SIGMA)[0], points, atol=0.2)
+    np.testing.assert_allclose(read(both, STRIDE, sigma)[0], points, atol=0.2)

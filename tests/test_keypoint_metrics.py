@@ -71,6 +71,7 @@ def test_nothing_to_measure_is_none(unlabelled):
     result = scored([(truth, PERFECT, None)] * unlabelled)
     for prefix in ("first/", "second/", "dot/first/", "dot/second/"):
         assert values(result, prefix) == [None] * len(NAMES)
+    assert result["second/error_reduction"] is None
     assert result["instances_unlabelled"] == unlabelled
     assert result["instances"] == result["keypoints"] == 0
 
@@ -97,6 +98,8 @@ def test_errors_by_hand():
     assert result["first/mean_error_px"] == pytest.approx(13.5 / 3)
     assert result["first/mean_error_px/visible"] == pytest.approx(8.5 / 2)
     assert result["second/mean_error_px/occluded"] == 8
+    assert result["second/error_reduction/occluded"] == pytest.approx(1 - 8 / 5)
+    assert result["second/error_reduction/visible"] == pytest.approx(1 - 4 / 8.5)
     assert result["second/rmse_px"] == pytest.approx(math.sqrt(80 / 3))
     assert result["first/nme"] == pytest.approx(0.135 / 3)
     assert result["second/nme/visible"] == pytest.approx(0.02)

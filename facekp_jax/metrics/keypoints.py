@@ -35,6 +35,9 @@ class KeypointMetrics:
     - `oks_ap`, `oks_ap50`: as `OksMetrics`, each instance by itself: a prediction can
       only be right about the instance in whose box it was made.
 
+    - `error_reduction`, of the second points only: the share by which their mean error
+      is below that of the first.
+
     Each for the first and the second points, over all labelled keypoints, the visible
     and the occluded ones: "first/pck", "first/pck/visible", "second/oks_ap/occluded".
     Per type "coco/first/pck"; without a type, all types' keypoints together, and
@@ -143,6 +146,12 @@ class KeypointMetrics:
                         f"{prefix}{stage}/{name}{suffix}": measured[name]
                         for name in NAMES
                     }
+                before, after = (
+                    values[f"{prefix}{stage}/mean_error_px{suffix}"] for stage in STAGES
+                )
+                values[f"{prefix}second/error_reduction{suffix}"] = (
+                    1 - after / before if before and after is not None else None
+                )
         return values
 
     def table(self):
