@@ -33,6 +33,15 @@ def test_edges_go_both_ways_and_to_oneself():
     assert directed_edges(CHAIN, "skeleton").tolist() == [list(e) for e in expected]
 
 
+def test_left_and_right_hear_of_each_other():
+    names = ("nose", "left_eye", "right_eye", "left_ear", "right_ear")
+    edges = ((0, 1), (0, 2), (2, 1), (1, 3), (2, 4))
+    head = Skeleton("head", names, edges, (0, 2, 1, 4, 3), (0.05,) * 5)
+    joined = [*edges, (3, 4)]  # the eyes are joined anyway
+    expected = [*joined, *((b, a) for a, b in joined), *((k, k) for k in range(5))]
+    assert directed_edges(head, "skeleton").tolist() == [list(e) for e in expected]
+
+
 def test_without_structure_every_message_stays_where_it_is():
     alone, joined = (directed_edges(CHAIN, s) for s in ("none", "skeleton"))
     np.testing.assert_array_equal(alone[:, 0], alone[:, 1])

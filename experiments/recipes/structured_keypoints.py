@@ -59,6 +59,7 @@ class Optimizer:
     """
 
     learning_rate: float = 7e-3
+    graph: float = 0.5  # of the rate, for the graph: it follows what it corrects
     warmup_steps: int = 80
     weight_decay: float = 1e-3
     clip_norm: float = 5.0
@@ -101,12 +102,12 @@ AUGMENTATION = Augmentation(
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    steps: int = 3000
+    steps: int = 3300
     seed: int = 0
     batch_size: int = 8
     workers: int = 0  # processes that make batches; 0: threads of the training itself
     log_every: int = 50
-    checkpoint_every: int = 1000
+    checkpoint_every: int = 1100
     train_photos: int = 30_000  # of the embedded data set
     val_photos: int = 400
     skeletons: tuple[Skeleton, ...] = ()  # target types; empty: those of the data set
@@ -118,7 +119,7 @@ class Config:
     backbone: Backbone = SMALL_BACKBONE
     features: int = 48  # channels of the pyramid
     node_features: int = 64
-    rounds: int = 2  # of messages along the skeleton; 0: no graph
+    rounds: int = 3  # of messages along the skeleton; 0: no graph
     structure: str = "skeleton"  # or "full", or "none": each keypoint by itself
     pck: float = 0.05  # a keypoint is right within this share of the box's longer side
     confidence: float = 0.2  # from which a keypoint is drawn
@@ -215,6 +216,7 @@ def build(config: Config, data: str | None) -> Experiment:
                 muon_weight_dimension_numbers=_kernels,
                 consistent_rms=0.2,  # of an update, about that of Adam's
             ),
+            optax.masked(optax.scale(config.optimizer.graph), _of_graph),
         ),
         targets=losses.targets,
         losses=losses.terms(
@@ -258,6 +260,10 @@ def _kernels(parameters):
         return optax.contrib.MuonDimensionNumbers(inputs, array.ndim - 1)
 
     return jax.tree_util.tree_map_with_path(of, parameters)
+
+
+def _of_graph(parameters):
+    return {module: module == "correction" for module in parameters}
 
 
 def _mean_pose(instances, types):

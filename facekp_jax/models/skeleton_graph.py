@@ -3,7 +3,9 @@
 A node is a keypoint. Its feature is a vector and a coarse map of the evidence for each
 position. Along every edge travel a vector and the sender's whole map, moved and blurred
 as the two nodes' vectors suggest: a shoulder knows about where the elbow is, in which
-direction depends on the picture. Each receiver adds up what it hears.
+direction depends on the picture. Each receiver adds up what it hears. Besides the
+skeleton's edges there is one between a left keypoint and its right one: both look alike
+and must not be taken for the same.
 
 The spatial model is that of Tompson et al. (NeurIPS 2014), whose kernels are the same
 for every picture; the rounds are interaction networks (Battaglia et al., NeurIPS 2016).
@@ -37,9 +39,9 @@ def directed_edges(skeleton: Skeleton, structure: str) -> np.ndarray:
 
     Args:
         skeleton: of one target type.
-        structure: "skeleton": its edges in both directions; "full": every pair; "none":
-            as "skeleton", but every edge starts where it ends, so that the same
-            parameters and operations work on each keypoint alone.
+        structure: "skeleton": its edges and mirror pairs, in both directions; "full":
+            every pair; "none": as "skeleton", but every edge starts where it ends, so
+            that the same parameters and operations work on each keypoint alone.
 
     Raises:
         ValueError: for another structure.
@@ -50,7 +52,11 @@ def directed_edges(skeleton: Skeleton, structure: str) -> np.ndarray:
     if structure == "full":
         joined = [(a, b) for a in nodes for b in nodes if a != b]
     else:
-        joined = [*skeleton.edges, *((b, a) for a, b in skeleton.edges)]
+        mirror = skeleton.mirror or nodes
+        known = {frozenset(edge) for edge in skeleton.edges}
+        sides = [(k, mirror[k]) for k in nodes if k < mirror[k]]
+        edges = [*skeleton.edges, *(e for e in sides if frozenset(e) not in known)]
+        joined = [*edges, *((b, a) for a, b in edges)]
     pairs = np.array([*joined, *((k, k) for k in nodes)], np.int32)
     if structure == "none":
         pairs[:, 0] = pairs[:, 1]

@@ -124,7 +124,7 @@ class StructuredKeypoints(nn.Module):
     backbone: nn.Module = SmallBackbone()
     features: int = 48  # channels of the pyramid
     node_features: int = 64
-    rounds: int = 2  # of messages; 0: no graph, the second points are the first
+    rounds: int = 3  # of messages; 0: no graph, the second points are the first
     structure: str = "skeleton"  # of the graph: one of skeleton_graph.STRUCTURES
 
     @nn.compact
