@@ -20,6 +20,7 @@ from typing import Any
 from absl import flags
 
 from experiments import PROCESS_START
+from experiments.tables import shown
 from facekp_jax import command
 
 _EXP = flags.DEFINE_string("exp", None, "Recipe, as `train` takes it.")
@@ -89,11 +90,11 @@ def table(runs: Mapping[str, Mapping[str, Sequence[float | None]]]) -> str:
         for name, metrics in runs.items():
             values = metrics[metric]
             known = None not in values
-            mean = f"{statistics.fmean(values):.4f}" if known else "n/a"
+            mean = shown(statistics.fmean(values) if known else None)
             several = known and len(values) > 1
-            deviation = f"{statistics.stdev(values):.4f}" if several else ""
-            shown = " ".join("n/a" if v is None else f"{v:.4f}" for v in values)
-            lines.append(f"{metric:32}{name:20}{mean:>10}{deviation:>11}  {shown}")
+            deviation = shown(statistics.stdev(values)) if several else ""
+            each = " ".join(map(shown, values))
+            lines.append(f"{metric:32}{name:20}{mean:>10}{deviation:>11}  {each}")
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from experiments import PROCESS_START
 from experiments.experiment import Experiment, load_experiment, one, restore
+from experiments.tables import shown
 from facekp_jax import command
 from facekp_jax.input import evaluation_batches
 from facekp_jax.training import TrainState, data_mesh, make_predict_step, shard_batch
@@ -63,6 +64,7 @@ def evaluate(
     # Counts are of the truth, the same for both.
     baseline = {k: v for k, v in naive.result().items() if not isinstance(v, int)}
     print(_table(measured, baseline))
+    print(experiment.details(metrics), end="")
     measured |= {f"naive/{key}": value for key, value in baseline.items()}
     rest = max(len(source) - experiment.config.batch_size, 0)
     return measured, rest / seconds if seconds else None
@@ -70,12 +72,6 @@ def evaluate(
 
 def _table(metrics, naive):
     """One line for each metric: the model's value, the baseline's."""
-
-    def shown(value):
-        if value is None:
-            return "n/a"
-        return f"{value:.4f}" if isinstance(value, float) else str(value)
-
     rows = [("", "model", "naive")]
     rows += [
         (k, shown(v), shown(naive[k]) if k in naive else "") for k, v in metrics.items()

@@ -56,6 +56,10 @@ class Experiment:
     detector: Callable[[str], Callable[[str, np.ndarray], Sequence[Any]]]
     draw: Callable[[np.ndarray, Sequence, Sequence], np.ndarray]
     describe: Callable[[np.ndarray, Sequence, Sequence], tuple[dict, Mapping]]
+    # Of (photo's name, its number from 1, records, results): entries of one file of
+    # COCO results for all photos; None: there is no such file.
+    coco: Callable[[str, int, Sequence, Sequence], list[dict]] | None = None
+    details: Callable[[Any], str] = lambda metrics: ""  # what `evaluate` also prints
 
 
 def load_recipe(name: str) -> types.ModuleType:

@@ -4,7 +4,8 @@ python -m experiments.predict --workdir=DIR --input=PATH --output=DIR
     [--detector=haar|whole|yunet:PATH] [--config.score=0.3 ...]
 
 For each photo: `NAME.json`, `NAME.overlay.png`, and in the folder `NAME` the sub-images
-that the JSON names. Each frame of a video is a photo `VIDEO.000012`.
+that the JSON names. Each frame of a video is a photo `VIDEO.000012`. Of keypoints also
+`coco_results.json`, those of all photos.
 """
 
 import json
@@ -78,6 +79,7 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
         "without_instance": 0,
         "instances": 0,
     }
+    coco = []
     start = time.monotonic()
     progress = tqdm(unit="photo", desc="predict", disable=None)
     for path in paths:
@@ -87,7 +89,9 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
                 counts["photos"] += 1
                 counts["instances"] += len(records)
                 counts["without_instance"] += not records
-                _write(output, photo, records, find(records), experiment)
+                found = photo.name, counts["photos"], records, find(records)
+                _write(output, photo, records, found[-1], experiment)
+                coco += experiment.coco(*found) if experiment.coco else []
                 progress.update()
         except Unreadable as error:
             if len(paths) == 1:
@@ -97,6 +101,8 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
     progress.close()
     if counts["unreadable"] == len(paths):
         raise ValueError(f"{_INPUT.value}: none of its {len(paths)} files can be read")
+    if experiment.coco:
+        (output / "coco_results.json").write_text(json.dumps(coco) + "\n")
     seconds = time.monotonic() - start
     return {
         "experiment": name,

@@ -1,5 +1,6 @@
 """The model of structured keypoints, at toy size."""
 
+import dataclasses
 import functools
 
 import jax
@@ -93,6 +94,34 @@ def test_before_training_nothing_is_corrected():
 def test_before_training_keypoints_can_be_anywhere():
     heatmaps = jax.nn.softmax(untrained()["first_logits"], axis=(-2, -1))
     assert (heatmaps * np.prod(CELLS)).max() < 2
+
+
+def test_flip_test_finds_the_mirrored_points_in_the_mirrored_picture():
+    chain = dataclasses.replace(CHAIN, mirror=(3, 2, 1, 0))
+    model = MODEL.clone(skeletons=(chain, dataclasses.replace(PAIR, mirror=(0, 1))))
+    run = program(model.clone(flip_test=True))
+    weights = variables(model)
+    found = jax.device_get(run(weights, BATCH_OF_BOTH))
+    image = BATCH_OF_BOTH["image"]
+    turned = jax.device_get(run(weights, BATCH_OF_BOTH | {"image": image[:, :, ::-1]}))
+    once = jax.device_get(program(model)(weights, BATCH_OF_BOTH))
+    for stage in ("first", "second"):
+        points, mirrored = found[f"{stage}_points"], turned[f"{stage}_points"]
+        mirrored = np.where(found["joints"][..., None], [WIDTH, 0] - mirrored, 0)
+        mirrored[..., 1] *= -1
+        np.testing.assert_allclose(mirrored[::2, ::-1], points[::2], atol=0.01)
+        np.testing.assert_allclose(mirrored[1], points[1], atol=0.01)
+        assert np.abs(points - once[f"{stage}_points"]).max() > 0.1
+        assert not found[f"{stage}_logits"][1, 2:].any()
+
+
+def test_flip_test_needs_to_know_the_mirror_pairs():
+    with pytest.raises(ValueError, match="skeleton 'chain' does not say which"):
+        jax.eval_shape(
+            functools.partial(MODEL.clone(flip_test=True).apply, train=False),
+            variables(),
+            BATCH_OF_BOTH,
+        )
 
 
 def test_without_rounds_the_second_points_are_the_first():

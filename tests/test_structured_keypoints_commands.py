@@ -81,8 +81,11 @@ def test_training_on_a_data_set_measures_both_points(trained):
 @pytest.mark.slow
 def test_evaluate_repeats_the_metrics_of_train(trained):
     workdir, summary = trained
-    again = result(run("experiments.evaluate", f"--workdir={workdir}"))
-    assert again["metrics"] == summary["metrics"]
+    done = run("experiments.evaluate", f"--workdir={workdir}")
+    assert result(done)["metrics"] == summary["metrics"]
+    rows = [line.split() for line in done.stdout.splitlines()]
+    (ankle,) = (row for row in rows if row and row[0] == "right_ankle")
+    assert len(ankle) == 6 and 0 <= int(ankle[1]) <= 2
 
 
 @pytest.mark.slow
@@ -114,6 +117,13 @@ def test_predict_looks_at_the_boxes_of_a_coco_file(trained, people, tmp_path):
         [*first["keypoints"].values(), *first["first_keypoints"].values()]
     )
     assert points.shape == (34, 3) and (points[:, 2] <= 1).all()
+    coco, other = json.loads((output / "coco_results.json").read_text())
+    assert (coco["image_id"], coco["file_name"]) == (1, "000001.png")
+    assert (coco["category_id"], coco["category"]) == (1, "runner")
+    assert (coco["bbox"], other["bbox"]) == ([10, 20, 100, 60], [0, 0, 40, 90])
+    flat = np.reshape(coco["keypoints"], (17, 3))
+    named = np.array(list(first["keypoints"].values()))
+    np.testing.assert_allclose(flat, named - [0.5, 0.5, 0], atol=0.01)
     overlay = images.read(output / "000001.png.overlay.png")
     assert overlay.shape[0] > photos[1].image.shape[0]
 

@@ -29,6 +29,7 @@ from experiments.configs import (
     warmup_cosine,
 )
 from experiments.experiment import Experiment
+from experiments.tables import shown
 from facekp_jax import geometry
 from facekp_jax.drawing import keypoint_overlay
 from facekp_jax.keypoint_crops import (
@@ -121,7 +122,9 @@ class Config:
     node_features: int = 64
     rounds: int = 3  # of messages along the skeleton; 0: no graph
     structure: str = "skeleton"  # or "full", or "none": each keypoint by itself
-    pck: float = 0.05  # a keypoint is right within this share of the box's longer side
+    flip_test: bool = False  # measure and predict with the mirrored picture too
+    pck: float = 0.05  # a keypoint is right within this share of the normaliser
+    normaliser: str = "box"  # the longer side of the box; or "torso" or "head"
     confidence: float = 0.2  # from which a keypoint is drawn
     target: str = ""  # prediction: the type of boxes that do not say it
     optimizer: Optimizer = Optimizer()
@@ -204,6 +207,7 @@ def build(config: Config, data: str | None) -> Experiment:
             node_features=config.node_features,
             rounds=config.rounds,
             structure=config.structure,
+            flip_test=config.flip_test,
         ),
         schedule=schedule,
         optimizer=optax.chain(
@@ -224,11 +228,13 @@ def build(config: Config, data: str | None) -> Experiment:
         ),
         decode=decode,
         results=results,
-        metrics=lambda: _Metrics(config.skeletons, config.pck),
+        metrics=lambda: _Metrics(config.skeletons, config.pck, config.normaliser),
         naive=naive,
         detector=functools.partial(_detector, config=config, types=types),
         draw=functools.partial(_draw, config=config),
         describe=functools.partial(_describe, types=types),
+        coco=functools.partial(_coco, types=types),
+        details=_details,
     )
 
 
@@ -243,8 +249,8 @@ def decode(outputs: Mapping[str, Any]) -> dict[str, jax.Array]:
 
 
 class _Metrics(KeypointMetrics):
-    def __init__(self, skeletons, threshold):
-        super().__init__(skeletons, threshold=threshold)
+    def __init__(self, skeletons, threshold, normaliser):
+        super().__init__(skeletons, threshold=threshold, normaliser=normaliser)
 
     def update(self, record: InstanceOfImage, found: Points):
         super().update(record.instance, *found)
@@ -410,6 +416,43 @@ def _describe(photo, records, found, *, types):
             }
         )
     return {"width": width, "height": height, "instances": instances}, {}
+
+
+def _coco(name, number, records, found, *, types):
+    """COCO keypoint results; a photo that is not named by its number has its own."""
+    ids = {kind: index for index, kind in enumerate(types, 1)}
+    entries = []
+    for record, (_, second) in zip(records, found, strict=True):
+        low, high = record.instance.box[:2], record.instance.box[2:]
+        # COCO's keypoints count from the centre of the first pixel.
+        keypoints = second.keypoints - [0.5, 0.5, 0]
+        keypoints[:, 2] = second.keypoint_scores
+        known = _number(name)
+        entries.append(
+            {
+                "image_id": number if known is None else known,
+                "file_name": name,
+                "category_id": ids[second.skeleton],
+                "category": second.skeleton,
+                "bbox": _numbers([*low, *(high - low)]),
+                "keypoints": [round(float(v), 4) for v in keypoints.ravel()],
+                "score": round(second.score, 4),
+            }
+        )
+    return entries
+
+
+def _details(metrics):
+    """The metrics of each keypoint, those of the first points beside the second's."""
+    columns = ("keypoints", "first/pck", "second/pck")
+    columns += ("first/mean_error_px", "second/mean_error_px")
+    lines = []
+    for kind, keypoints in metrics.table().items():
+        lines.append(f"{kind:32}" + "".join(f"{name:>22}" for name in columns))
+        for keypoint, values in keypoints.items():
+            row = "".join(f"{shown(values[name]):>22}" for name in columns)
+            lines.append(f"{keypoint:32}{row}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _named(skeleton, instance):

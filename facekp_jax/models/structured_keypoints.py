@@ -126,6 +126,7 @@ class StructuredKeypoints(nn.Module):
     node_features: int = 64
     rounds: int = 3  # of messages; 0: no graph, the second points are the first
     structure: str = "skeleton"  # of the graph: one of skeleton_graph.STRUCTURES
+    flip_test: bool = False  # unless it trains, look at the mirrored picture too
 
     @nn.compact
     def __call__(
@@ -144,18 +145,18 @@ class StructuredKeypoints(nn.Module):
             pixels of the picture; `first_confidence` and `second_confidence` [B, K];
             `joints` bool [B, K], which keypoints the sample's type has: the others are
             padding, with zeros everywhere.
+
+        Raises:
+            ValueError: if there is a flip test and a skeleton cannot be mirrored.
         """
-        skeleton = batch["skeleton"]
+        image, skeleton = batch["image"], batch["skeleton"]
+        mirrors = _mirrors(self.skeletons) if self.flip_test and not train else None
+        if mirrors is not None:
+            image = jnp.concatenate([image, image[:, :, ::-1]])
+            skeleton = jnp.concatenate([skeleton, skeleton])
         counts = np.array([len(s.keypoints) for s in self.skeletons])
         joints = jnp.asarray(np.arange(counts.max()) < counts[:, None])[skeleton]
-
-        def decoded(logits):
-            logits = jnp.where(joints[..., None, None], logits, 0.0)
-            points, confidence = heatmaps.decode(logits, STRIDES[0])
-            points = jnp.where(joints[..., None], points, 0.0)
-            return logits, points, jnp.where(joints, confidence, 0.0)
-
-        maps = self.backbone(standardise(batch["image"]), train)
+        maps = self.backbone(standardise(image), train)
         pyramid = FeaturePyramid(self.features, len(STRIDES), name="pyramid")
         levels = pyramid(maps, train)
         # Nearly zero: at first a keypoint can be anywhere.
@@ -165,7 +166,7 @@ class StructuredKeypoints(nn.Module):
             (len(counts), self.features, counts.max()),
         )
         logits = jnp.einsum("bhwc,bck->bkhw", levels[0], channels[skeleton])
-        first = second = decoded(logits)
+        first = second = _decoded(logits, joints)
         if self.rounds:
             correction = Correction(
                 self.skeletons,
@@ -174,9 +175,42 @@ class StructuredKeypoints(nn.Module):
                 self.structure,
                 name="correction",
             )
-            second = decoded(correction(levels, *first, skeleton))
-        outputs = {"joints": joints}
+            second = _decoded(correction(levels, *first, skeleton), joints)
+        outputs = {"joints": joints[: len(batch["image"])]}
         for stage, found in (("first", first), ("second", second)):
+            if mirrors is not None:
+                logits = _mean(found[0], mirrors[batch["skeleton"]])
+                found = _decoded(logits, outputs["joints"])
             names = (f"{stage}_{of}" for of in ("logits", "points", "confidence"))
             outputs |= dict(zip(names, found, strict=True))
         return outputs
+
+
+def _decoded(logits, joints):
+    """Logits [B, K, h, w], points and confidences; zeros where there is no joint."""
+    logits = jnp.where(joints[..., None, None], logits, 0.0)
+    points, confidence = heatmaps.decode(logits, STRIDES[0])
+    points = jnp.where(joints[..., None], points, 0.0)
+    return logits, points, jnp.where(joints, confidence, 0.0)
+
+
+def _mirrors(skeletons):
+    """int [T, K]: which keypoint each becomes in the mirrored picture."""
+    count = max(len(skeleton.keypoints) for skeleton in skeletons)
+    mirrors = np.tile(np.arange(count), (len(skeletons), 1))
+    for row, skeleton in zip(mirrors, skeletons, strict=True):
+        if skeleton.mirror is None:
+            raise ValueError(
+                f"skeleton {skeleton.name!r} does not say which keypoints a mirrored "
+                "picture exchanges; add the mirror pairs to its skeleton file, or do "
+                "without the flip test"
+            )
+        row[: len(skeleton.mirror)] = skeleton.mirror
+    return jnp.asarray(mirrors)
+
+
+def _mean(logits, mirrors):
+    """Log of the mean heatmap of pictures and, the second half, mirrored pictures."""
+    own, mirrored = jnp.split(nn.softmax(logits, axis=(-2, -1)), 2)
+    mirrored = jax.vmap(heatmaps.mirror)(mirrored, mirrors)
+    return jnp.log((own + mirrored) / 2 + 1e-20)
