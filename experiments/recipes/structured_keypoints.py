@@ -71,7 +71,7 @@ class Weights:
     """Of the losses of the first and of the second points."""
 
     first: float = 1.0
-    second: float = 1.0
+    second: float = 2.0
 
 
 LEAST = RUN | {
@@ -103,12 +103,12 @@ AUGMENTATION = Augmentation(
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    steps: int = 3300
+    steps: int = 3400
     seed: int = 0
     batch_size: int = 8
     workers: int = 0  # processes that make batches; 0: threads of the training itself
     log_every: int = 50
-    checkpoint_every: int = 1100
+    checkpoint_every: int = 1000
     train_photos: int = 30_000  # of the embedded data set
     val_photos: int = 400
     skeletons: tuple[Skeleton, ...] = ()  # target types; empty: those of the data set
