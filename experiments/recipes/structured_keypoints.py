@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
-import optax.contrib
 
 from data_prep.synthetic.poses import SyntheticPoses
 from experiments.configs import (
@@ -29,6 +28,14 @@ from experiments.configs import (
     warmup_cosine,
 )
 from experiments.experiment import Experiment
+from experiments.keypoint_results import (
+    coco_results,
+    mean_pose,
+    named,
+    numbers,
+    photo_number,
+)
+from experiments.optimizers import Muon, muon
 from experiments.tables import shown
 from facekp_jax import geometry
 from facekp_jax.drawing import keypoint_overlay
@@ -52,18 +59,10 @@ MEAN_POSE_RECORDS = 400  # of the training split, for the naive baseline
 
 
 @dataclasses.dataclass(frozen=True)
-class Optimizer:
-    """Muon for the kernels and AdamW for all else, at one rate.
+class Optimizer(Muon):
+    """Muon, more slowly for the graph: it follows what it corrects."""
 
-    The rate rises linearly, then falls to zero along a cosine. From scratch, Muon needs
-    less than half as many pictures as AdamW alone.
-    """
-
-    learning_rate: float = 7e-3
-    graph: float = 0.5  # of the rate, for the graph: it follows what it corrects
-    warmup_steps: int = 80
-    weight_decay: float = 1e-3
-    clip_norm: float = 5.0
+    graph: float = 0.5  # of the rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,14 +182,17 @@ def build(config: Config, data: str | None) -> Experiment:
         return Points(stage("first"), stage("second"))
 
     @functools.cache
-    def mean_pose():
-        return _mean_pose(source("train"), types)
+    def mean():
+        instances = source("train")
+        chosen = np.linspace(0, len(instances) - 1, MEAN_POSE_RECORDS).round()
+        chosen = np.unique(chosen.astype(int))
+        return mean_pose((instances[index].instance for index in chosen), types)
 
     def naive(record: InstanceOfImage) -> Points:
         instance = record.instance
         low, sides = instance.box[:2], instance.box[2:] - instance.box[:2]
-        mean = mean_pose()[instance.skeleton]
-        keypoints = np.column_stack([low + sides * mean, np.full(len(mean), 2.0)])
+        pose = mean()[instance.skeleton]
+        keypoints = np.column_stack([low + sides * pose, np.full(len(pose), 2.0)])
         found = dataclasses.replace(instance, keypoints=keypoints.astype(np.float32))
         return Points(found, found)
 
@@ -211,15 +213,7 @@ def build(config: Config, data: str | None) -> Experiment:
         ),
         schedule=schedule,
         optimizer=optax.chain(
-            optax.clip_by_global_norm(config.optimizer.clip_norm),
-            optax.contrib.muon(
-                schedule,
-                ns_steps=3,
-                weight_decay=config.optimizer.weight_decay,
-                adam_b2=0.99,
-                muon_weight_dimension_numbers=_kernels,
-                consistent_rms=0.2,  # of an update, about that of Adam's
-            ),
+            muon(config.optimizer, schedule),
             optax.masked(optax.scale(config.optimizer.graph), _of_graph),
         ),
         targets=losses.targets,
@@ -256,36 +250,8 @@ class _Metrics(KeypointMetrics):
         super().update(record.instance, *found)
 
 
-def _kernels(parameters):
-    """Which axes of each kernel are its inputs and outputs; None for all else."""
-
-    def of(path, array):
-        if path[-1].key != "kernel":
-            return None
-        inputs = tuple(range(array.ndim - 1))
-        return optax.contrib.MuonDimensionNumbers(inputs, array.ndim - 1)
-
-    return jax.tree_util.tree_map_with_path(of, parameters)
-
-
 def _of_graph(parameters):
     return {module: module == "correction" for module in parameters}
-
-
-def _mean_pose(instances, types):
-    """Per type, [K, 2]: the mean place of each keypoint in the box, of its sides."""
-    total = {name: np.zeros((len(s.keypoints), 3)) for name, s in types.items()}
-    chosen = np.linspace(0, len(instances) - 1, MEAN_POSE_RECORDS).round()
-    for index in np.unique(chosen.astype(int)):
-        instance = instances[index].instance
-        low, sides = instance.box[:2], instance.box[2:] - instance.box[:2]
-        labelled = instance.keypoints[:, 2:] > 0
-        places = np.where(labelled, (instance.keypoints[:, :2] - low) / sides, 0)
-        total[instance.skeleton] += np.column_stack([places, labelled])
-    return {
-        name: np.where(t[:, 2:], t[:, :2] / np.maximum(t[:, 2:], 1), 0.5)
-        for name, t in total.items()
-    }
 
 
 def _with_data(config, data):
@@ -327,7 +293,7 @@ def _detector(specification, *, config, types):
         found = _read_boxes(pathlib.Path(specification), config, types)
 
         def boxes_of(name, photo):
-            return found.get(name, []) or found.get(_number(name), [])
+            return found.get(name, []) or found.get(photo_number(name), [])
 
     def detect(name: str, photo: np.ndarray) -> list[InstanceOfImage]:
         return _unseen(name, photo, types, boxes_of(name, photo))
@@ -374,12 +340,6 @@ def _read_boxes(path, config, types):
     return boxes
 
 
-def _number(name):
-    """785 of 000000000785.jpg; None where the name is no number."""
-    stem = pathlib.Path(name).stem
-    return int(stem) if stem.isdecimal() else None
-
-
 def _unseen(name, photo, types, boxes):
     """The instances of a photo of which only (type, box) are known, one by one."""
     instances = []
@@ -409,37 +369,18 @@ def _describe(photo, records, found, *, types):
         instances.append(
             {
                 "target": skeleton.name,
-                "box": _numbers(record.instance.box),
+                "box": numbers(record.instance.box),
                 "score": round(points.second.score, 4),
-                "keypoints": _named(skeleton, points.second),
-                "first_keypoints": _named(skeleton, points.first),
+                "keypoints": named(skeleton, points.second),
+                "first_keypoints": named(skeleton, points.first),
             }
         )
     return {"width": width, "height": height, "instances": instances}, {}
 
 
 def _coco(name, number, records, found, *, types):
-    """COCO keypoint results; a photo that is not named by its number has its own."""
-    ids = {kind: index for index, kind in enumerate(types, 1)}
-    entries = []
-    for record, (_, second) in zip(records, found, strict=True):
-        low, high = record.instance.box[:2], record.instance.box[2:]
-        # COCO's keypoints count from the centre of the first pixel.
-        keypoints = second.keypoints - [0.5, 0.5, 0]
-        keypoints[:, 2] = second.keypoint_scores
-        known = _number(name)
-        entries.append(
-            {
-                "image_id": number if known is None else known,
-                "file_name": name,
-                "category_id": ids[second.skeleton],
-                "category": second.skeleton,
-                "bbox": _numbers([*low, *(high - low)]),
-                "keypoints": [round(float(v), 4) for v in keypoints.ravel()],
-                "score": round(second.score, 4),
-            }
-        )
-    return entries
+    instances = [points.second for points in found]
+    return coco_results(name, number, instances, list(types))
 
 
 def _details(metrics):
@@ -453,19 +394,3 @@ def _details(metrics):
             row = "".join(f"{shown(values[name]):>22}" for name in columns)
             lines.append(f"{keypoint:32}{row}")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _named(skeleton, instance):
-    return {
-        name: [*_numbers(point), round(float(score), 4)]
-        for name, point, score in zip(
-            skeleton.keypoints,
-            instance.keypoints[:, :2],
-            instance.keypoint_scores,
-            strict=True,
-        )
-    }
-
-
-def _numbers(values):
-    return [round(float(value), 2) for value in values]
