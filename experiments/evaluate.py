@@ -76,7 +76,10 @@ def _table(metrics, naive):
     rows += [
         (k, shown(v), shown(naive[k]) if k in naive else "") for k, v in metrics.items()
     ]
-    return "\n".join(f"{name:32}{ours:>10}{theirs:>10}" for name, ours, theirs in rows)
+    longest = max(len(name) for name, _, _ in rows) + 2
+    return "\n".join(
+        f"{name:{longest}}{ours:>10}{theirs:>10}" for name, ours, theirs in rows
+    )
 
 
 def main(overrides: Mapping[str, str]) -> dict[str, Any]:

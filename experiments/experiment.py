@@ -59,6 +59,8 @@ class Experiment:
     # Of (photo's name, its number from 1, records, results): entries of one file of
     # COCO results for all photos; None: there is no such file.
     coco: Callable[[str, int, Sequence, Sequence], list[dict]] | None = None
+    # Of (records, results): how many instances were found.
+    count: Callable[[Sequence, Sequence], int] = lambda records, results: len(records)
     details: Callable[[Any], str] = lambda metrics: ""  # what `evaluate` also prints
 
 

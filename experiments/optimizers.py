@@ -23,6 +23,9 @@ class Muon:
     clip_norm: float = 5.0
 
 
+MUON = Muon()
+
+
 def muon(config: Muon, schedule: optax.Schedule) -> optax.GradientTransformation:
     """The optimizer of a config, at the rate that a schedule gives."""
     return optax.chain(

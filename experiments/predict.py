@@ -86,12 +86,13 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
         try:
             for photo in _photos(path, experiment.config.apply_exif):
                 records = list(detect(photo.name, photo.image))
+                found = records, find(records)
                 counts["photos"] += 1
-                counts["instances"] += len(records)
-                counts["without_instance"] += not records
-                found = photo.name, counts["photos"], records, find(records)
-                _write(output, photo, records, found[-1], experiment)
-                coco += experiment.coco(*found) if experiment.coco else []
+                counts["instances"] += experiment.count(*found)
+                counts["without_instance"] += not experiment.count(*found)
+                _write(output, photo, *found, experiment)
+                if experiment.coco:
+                    coco += experiment.coco(photo.name, counts["photos"], *found)
                 progress.update()
         except Unreadable as error:
             if len(paths) == 1:

@@ -147,3 +147,9 @@ def test_both_types_are_not_told_apart_without_a_target():
     experiment = recipe.build(recipe.Config(), None)
     with pytest.raises(ValueError, match=r"--config\.target=: name the target type"):
         experiment.detector("")
+
+
+@pytest.mark.parametrize("margin", [-0.1, 1.5])
+def test_margin_is_a_share(margin):
+    with pytest.raises(ValueError, match=f"margin is {margin}; give it 0 to 1"):
+        recipe.Config(margin=margin)

@@ -1,4 +1,4 @@
-"""What surrounds a synthetic body: backdrop, clutter behind it, occluders before it."""
+"""What surrounds synthetic bodies: backdrop, clutter behind, occluders in front."""
 
 import math
 
@@ -13,18 +13,19 @@ _WAVES = np.arange(2, 5)[:, None]
 _AROUND = _WAVES * shapes.steps(0, 2 * math.pi, 17)[:-1]
 
 
-def backdrop(rng, height, width, box):
+def backdrop(rng, height, width, boxes):
     """A wall or sky above a ground, textured and furnished: uint8 [H, W, 3].
 
     Args:
         rng: source of chance.
         height: pixels.
         width: pixels.
-        box: [4] xyxy of a body, which stands on the ground and throws a shadow there.
+        boxes: [4] xyxy of each body; it stands on the ground and throws a shadow there.
     """
     upper, lower = _colours(rng, 2, 0.4)
     image = np.empty((height, width, 3), np.uint8)
-    horizon = int(np.clip(box[3] - rng.uniform(0.02, 0.45) * height, 0, height))
+    feet = min((box[3] for box in boxes), default=height)
+    horizon = int(np.clip(feet - rng.uniform(0.02, 0.45) * height, 0, height))
     cv2.rectangle(image, (0, 0), (width, height), shapes.rgb(lower), cv2.FILLED)
     cv2.rectangle(image, (0, -1), (width, horizon - 1), shapes.rgb(upper), cv2.FILLED)
     for colour in _colours(rng, rng.integers(1, 5), 0.4):
@@ -35,7 +36,8 @@ def backdrop(rng, height, width, box):
     )
     texture = crop(rng, textures()[rng.integers(2)], height, width)
     light = cv2.scaleAdd(texture, rng.uniform(0.01, 0.06), light)
-    light *= 1 - _shadow(rng, height, width, box)
+    for box in boxes:
+        light *= 1 - _shadow(rng, height, width, box)
     return cv2.multiply(image, cv2.merge([light] * 3), dtype=cv2.CV_8U)
 
 

@@ -5,8 +5,10 @@ import dataclasses
 import numpy as np
 
 from data_prep.synthetic import face_light, pose_animals, pose_people, pose_scene
+from data_prep.synthetic.pose_animals import Animal
 from data_prep.synthetic.pose_bodies import nod, spin, tilt
 from data_prep.synthetic.pose_canvas import Canvas
+from data_prep.synthetic.pose_people import Person
 from facekp_jax.records import Instance, KeypointImage
 from facekp_jax.skeletons import AP10K, COCO
 
@@ -64,18 +66,12 @@ class Scene:
 
     def __init__(self, rng, person):
         self.rng, self.person = rng, person
-        rotation, distance = _camera(rng, person)
+        rotation, distance = camera(rng, person)
+        who = Person(rng) if person else Animal(rng)
+        pose = pose_of(rng, who)
         self.seat = None
-        if person:
-            who = pose_people.Person(rng)
-            make = rng.choice(len(pose_people.POSES), p=pose_people.SHARES)
-            pose = pose_people.POSES[make](rng)
-            if pose.seated and rng.random() < 0.7:
-                self.seat = who.seat(rng)
-        else:
-            who = pose_animals.Animal(rng)
-            make = rng.choice(len(pose_animals.POSES), p=pose_animals.SHARES)
-            pose = pose_animals.POSES[make](rng, who.build)
+        if person and pose.seated and rng.random() < 0.7:
+            self.seat = who.seat(rng)
         body = who.body(pose)
         extent = body.seen(rotation, distance).extent()
         self.height, self.width = _sides(rng, extent)
@@ -103,35 +99,77 @@ class Scene:
         rng, canvas, body = self.rng, self.canvas, self.body
         extent = body.extent()
         size = (extent[2:] - extent[:2]).max()
-        materials = body.materials[: 4 if self.person else 2]
-        self.image = pose_scene.backdrop(rng, self.height, self.width, extent)
+        materials = outer_materials(body, self.person)
+        self.image = pose_scene.backdrop(rng, self.height, self.width, [extent])
         self.outline = canvas.draw(body)
         if self.seat:
             canvas.draw(self.seat)
         pose_scene.clutter(rng, canvas, size, materials, 2 * size)
-        limbs = [p for name, (p, _) in body.keypoints.items() if not _of_face(name)]
-        pose_scene.occlude(rng, canvas, size, body.points[limbs, :2], materials)
+        pose_scene.occlude(rng, canvas, size, limbs(body), materials)
         self.image = canvas.develop(self.image)
 
     def instance(self, skeleton):
         """The body's Instance."""
-        named = [self.body.keypoints[name] for name in skeleton.keypoints]
-        points = self.body.points[[point for point, _ in named]]
-        reach = np.array([reach for _, reach in named])
-        inside = (points[:, :2] >= 0) & (points[:, :2] < (self.width, self.height))
-        inside = inside.all(1)
-        keypoints = np.zeros((len(named), 3), np.float32)
-        keypoints[inside, :2] = points[inside, :2]
-        keypoints[inside, 2] = 2 - self.canvas.hidden(points[inside], reach[inside])
-        rows = np.flatnonzero(self.outline.any(1))
-        columns = np.flatnonzero(self.outline.any(0))
-        box = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
-        return Instance(
-            skeleton=skeleton.name,
-            keypoints=keypoints,
-            box=np.array(box, np.float32),
-            area=float(self.outline.sum()),
-        )
+        return label(skeleton, self.body, self.outline, self.canvas)
+
+
+def pose_of(rng, who):
+    """A pose for a Person or an Animal."""
+    if isinstance(who, Person):
+        make = rng.choice(len(pose_people.POSES), p=pose_people.SHARES)
+        return pose_people.POSES[make](rng)
+    make = rng.choice(len(pose_animals.POSES), p=pose_animals.SHARES)
+    return pose_animals.POSES[make](rng, who.build)
+
+
+def camera(rng, person):
+    """Rotation [3, 3] from a body's frame to the camera's, and distance in units."""
+    pitch = nod(-rng.uniform(-0.08, 0.4))
+    roll = tilt(rng.normal(0, 0.08))
+    if person:
+        turn = rng.uniform(-0.8, 0.8) + np.pi * (rng.random() < 0.2)  # or from behind
+        return roll @ pitch @ spin(turn), rng.uniform(2.5, 6)
+    side = rng.choice((-1, 1)) * np.pi / 2
+    return roll @ pitch @ spin(side + rng.uniform(-0.6, 0.6)), rng.uniform(3, 8)
+
+
+def label(skeleton, body, outline, canvas):
+    """A body's Instance, once everything in its picture is drawn.
+
+    Args:
+        skeleton: COCO or AP10K.
+        body: Body in pixels.
+        outline: bool [H, W], the body's pixels, hidden ones too; not empty.
+        canvas: Canvas.
+    """
+    named = [body.keypoints[name] for name in skeleton.keypoints]
+    points = body.points[[point for point, _ in named]]
+    reach = np.array([reach for _, reach in named])
+    inside = (points[:, :2] >= 0) & (points[:, :2] < (canvas.width, canvas.height))
+    inside = inside.all(1)
+    keypoints = np.zeros((len(named), 3), np.float32)
+    keypoints[inside, :2] = points[inside, :2]
+    keypoints[inside, 2] = 2 - canvas.hidden(points[inside], reach[inside])
+    rows = np.flatnonzero(outline.any(1))
+    columns = np.flatnonzero(outline.any(0))
+    box = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+    return Instance(
+        skeleton=skeleton.name,
+        keypoints=keypoints,
+        box=np.array(box, np.float32),
+        area=float(outline.sum()),
+    )
+
+
+def outer_materials(body, person):
+    """Those of skin, hair and clothes, or of the coat."""
+    return body.materials[: 4 if person else 2]
+
+
+def limbs(body):
+    """Where the keypoints are that are not of the face, [N, 2] pixels."""
+    numbers = [p for name, (p, _) in body.keypoints.items() if not _of_face(name)]
+    return body.points[numbers, :2]
 
 
 def _of_face(name):
@@ -143,14 +181,3 @@ def _sides(rng, extent):
     short, long = np.sort(rng.integers(120, 177, 2)).tolist()
     upright = extent[3] - extent[1] > extent[2] - extent[0]
     return (long, short) if upright == (rng.random() < 0.8) else (short, long)
-
-
-def _camera(rng, person):
-    """Rotation [3, 3] from a body's frame to the camera's, and distance in units."""
-    pitch = nod(-rng.uniform(-0.08, 0.4))
-    roll = tilt(rng.normal(0, 0.08))
-    if person:
-        turn = rng.uniform(-0.8, 0.8) + np.pi * (rng.random() < 0.2)  # or from behind
-        return roll @ pitch @ spin(turn), rng.uniform(2.5, 6)
-    side = rng.choice((-1, 1)) * np.pi / 2
-    return roll @ pitch @ spin(side + rng.uniform(-0.6, 0.6)), rng.uniform(3, 8)

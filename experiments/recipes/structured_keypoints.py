@@ -131,6 +131,8 @@ class Config:
 
     def __post_init__(self):
         check_least(self, LEAST)
+        if not 0 <= self.margin <= 1:
+            raise ValueError(f"margin is {self.margin}; give it 0 to 1")
         for name in ("crop_height", "crop_width"):
             if getattr(self, name) < 32 or getattr(self, name) % 32:
                 raise ValueError(
