@@ -227,16 +227,18 @@ def test_without_structure_second_heatmaps_depend_on_their_own_alone():
 def test_the_order_of_keypoints_does_not_matter():
     order = np.array([2, 0, 3, 1])
     place = np.argsort(order)
+    chain = dataclasses.replace(CHAIN, mirror=(3, 2, 1, 0))
     renumbered = Skeleton(
         "renumbered",
-        tuple(CHAIN.keypoints[k] for k in order),
-        tuple((int(place[a]), int(place[b])) for a, b in CHAIN.edges),
-        None,
-        CHAIN.sigmas,
+        tuple(chain.keypoints[k] for k in order),
+        tuple((int(place[a]), int(place[b])) for a, b in chain.edges),
+        tuple(int(place[chain.mirror[k]]) for k in order),
+        chain.sigmas,
     )
+    model = MODEL.clone(skeletons=(chain, PAIR))
     chains = BATCH_OF_BOTH | {"skeleton": np.zeros(BATCH, int)}
-    weights = variables()
-    expected = jax.device_get(program()(weights, chains))
+    weights = variables(model)
+    expected = jax.device_get(program(model)(weights, chains))
 
     params = weights["params"]
     correction = params["correction"]
