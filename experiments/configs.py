@@ -7,12 +7,13 @@ import dataclasses
 import difflib
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import optax
 
 from facekp_jax.command import UsageError
+from facekp_jax.keypoint_crops import Augmentation
 
 PREFIX = "config."
 RUN = {
@@ -35,6 +36,23 @@ class Backbone:
 
 SMALL_BACKBONE = Backbone()
 
+# The embedded data sets have as many pictures as a training takes. A data set of photos
+# wants more, such as the defaults of `Augmentation`.
+LITTLE_AUGMENTATION = Augmentation(
+    scale=0.1,
+    rotation=0,
+    shift=0.03,
+    half_body=0,
+    occlusion=0,
+    brightness=0,
+    contrast=0,
+    saturation=0,
+    tint=0,
+    grey=0,
+    blur=0,
+    noise=0,
+)
+
 
 def warmup_cosine(config: Any) -> optax.Schedule:
     """The rate of `config.optimizer`: rises linearly, then falls along a cosine.
@@ -55,6 +73,14 @@ def check_least(config: Any, least: Mapping[str, float]) -> None:
         value = getattr(config, field)
         if value < limit:
             raise ValueError(f"{field} is {value}; give it at least {limit}")
+
+
+def check_sides(config: Any, names: Iterable[str]) -> None:
+    """Raises ValueError for a picture's side that the backbone cannot halve evenly."""
+    for name in names:
+        side = getattr(config, name)
+        if side < 32 or side % 32:
+            raise ValueError(f"{name} is {side}; take a multiple of 32")
 
 
 def to_dict(config: Any) -> dict[str, Any]:

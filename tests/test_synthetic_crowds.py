@@ -416,7 +416,7 @@ def test_look_alikes_show_the_same_colours():
             count = 2 * len(scene.bodies[number].materials)
             paints = scene.canvas.paints[outline] - count * number - 1
             shares.append(np.bincount(paints, minlength=count) / len(paints))
-        # They are cut off by the border, where they are, by 6 % at most.
+        # The picture's border may cut off a part of one colour.
         inside = [
             (i.box[:2] > 0).all() and (i.box[2:] < 192).all() for i in picture.instances
         ]

@@ -13,10 +13,12 @@ import numpy as np
 
 from data_prep.synthetic.crowds import SyntheticCrowds
 from experiments.configs import (
+    LITTLE_AUGMENTATION,
     RUN,
     SMALL_BACKBONE,
     Backbone,
     check_least,
+    check_sides,
     warmup_cosine,
 )
 from experiments.experiment import Experiment
@@ -76,22 +78,6 @@ LEAST = RUN | {
     "iterations": 1,
 }
 
-# Little: the embedded data set has as many pictures as a training takes.
-AUGMENTATION = Augmentation(
-    scale=0.1,
-    rotation=0,
-    shift=0.03,
-    half_body=0,
-    occlusion=0,
-    brightness=0,
-    contrast=0,
-    saturation=0,
-    tint=0,
-    grey=0,
-    blur=0,
-    noise=0,
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -107,7 +93,7 @@ class Config:
     apply_exif: bool | None = None  # turn photos upright; None: as the data set did
     height: int = 192  # pixels that a photo is fitted into, multiples of 32
     width: int = 192
-    augmentation: Augmentation = AUGMENTATION
+    augmentation: Augmentation = LITTLE_AUGMENTATION
     backbone: Backbone = SMALL_BACKBONE
     features: int = 64  # channels of the pyramid and the head
     blocks: int = 1  # of the head
@@ -124,11 +110,7 @@ class Config:
 
     def __post_init__(self):
         check_least(self, LEAST)
-        for name in ("height", "width"):
-            if getattr(self, name) < 32 or getattr(self, name) % 32:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}; take a multiple of 32"
-                )
+        check_sides(self, ("height", "width"))
 
 
 def build(config: Config, data: str | None) -> Experiment:

@@ -22,10 +22,12 @@ import optax
 
 from data_prep.synthetic.poses import SyntheticPoses
 from experiments.configs import (
+    LITTLE_AUGMENTATION,
     RUN,
     SMALL_BACKBONE,
     Backbone,
     check_least,
+    check_sides,
     warmup_cosine,
 )
 from experiments.experiment import Experiment
@@ -83,24 +85,6 @@ LEAST = RUN | {
 }
 
 
-# Little: the embedded data set has as many pictures as a training takes. A data set of
-# photos wants more, such as the defaults of `Augmentation`.
-AUGMENTATION = Augmentation(
-    scale=0.1,
-    rotation=0,
-    shift=0.03,
-    half_body=0,
-    occlusion=0,
-    brightness=0,
-    contrast=0,
-    saturation=0,
-    tint=0,
-    grey=0,
-    blur=0,
-    noise=0,
-)
-
-
 @dataclasses.dataclass(frozen=True)
 class Config:
     steps: int = 3400
@@ -116,7 +100,7 @@ class Config:
     crop_height: int = 96  # pixels, multiples of 32
     crop_width: int = 96
     margin: float = 0.05  # around the instance's box, of its side
-    augmentation: Augmentation = AUGMENTATION
+    augmentation: Augmentation = LITTLE_AUGMENTATION
     backbone: Backbone = SMALL_BACKBONE
     features: int = 48  # channels of the pyramid
     node_features: int = 64
@@ -134,11 +118,7 @@ class Config:
         check_least(self, LEAST)
         if not 0 <= self.margin <= 1:
             raise ValueError(f"margin is {self.margin}; give it 0 to 1")
-        for name in ("crop_height", "crop_width"):
-            if getattr(self, name) < 32 or getattr(self, name) % 32:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}; take a multiple of 32"
-                )
+        check_sides(self, ("crop_height", "crop_width"))
 
 
 class Points(NamedTuple):
