@@ -4,7 +4,6 @@ import functools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -162,7 +161,10 @@ def test_votes_and_sizes_by_hand():
     found["instance_embedding"][0, 3, 4] = (-1, 2)
     assert term("instance", found, true) == pytest.approx((2 / 4 - 0.025) / 4, rel=1e-4)
     found["log_size"][:] = math.log(8)
-    assert term("size", found, true) == pytest.approx(math.log(2), rel=1e-4)
+    # Of the logarithm, with a bend at 0.1: error e costs e - 0.05.
+    assert term("size", found, true) == pytest.approx(math.log(2) - 0.05, rel=1e-4)
+    found["log_size"][:] = math.log(4) + 0.1
+    assert term("size", found, true) == pytest.approx(0.05, rel=1e-4)
 
 
 def test_after_the_mean_shift_keypoints_are_at_their_instance():
@@ -214,15 +216,118 @@ def test_the_order_of_instances_does_not_matter():
         assert float(value) == pytest.approx(float(others[name]), rel=1e-4), name
 
 
-def test_gradients_go_through_the_mean_shift():
+def second_class(found, true, terms=TERMS):
+    return weighted_sum(terms[-1:], found, true)[1]
+
+
+second_class_gradient = jax.jit(
+    jax.grad(lambda found, true: sum(second_class(found, true).values()))
+)
+
+
+def test_gradients_reach_the_keypoints_and_nothing_else():
     true = drawn(outputs(3), batch(*TWO))
-
-    def loss(found):
-        return weighted_sum(TERMS[-2:], found, true)[0]
-
-    slopes = jax.jit(jax.grad(loss))(jax.tree.map(jnp.asarray, outputs(3)))
+    slopes = second_class_gradient(outputs(3), true)
     for name in ("keypoint_embedding", "instance_embedding", "log_size"):
         reached = np.abs(slopes[name]).reshape(HEIGHT * WIDTH, -1).any(-1)
         expected = np.zeros(HEIGHT * WIDTH, bool)
         expected[np.asarray(true["cells"])[0, :2].ravel()] = True
         np.testing.assert_array_equal(reached, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 6])
+def test_gradients_go_through_each_iteration(iterations):
+    """They are those of differences, so that no iteration is cut off."""
+    terms = grouped_keypoints.terms(
+        **dict.fromkeys(NAMES, 1.0), bandwidths=Bandwidths(), iterations=iterations
+    )
+    # So near each other that each iteration still moves the votes.
+    found, along = outputs(5), outputs(6)
+    row, column = np.indices((HEIGHT, WIDTH))
+    to_centre = np.stack([np.where(row == 3, 3, 4) - column, 3 - row], axis=-1)
+    found["instance_embedding"] = to_centre + 0.5 * found["instance_embedding"]
+    found["keypoint_embedding"] *= 0.3
+    near = (0, 16, [(2, 3), (4, 3)]), (0, 16, [(4, 2), (4, 4)])
+    true = drawn(found, batch(*near))
+
+    @jax.jit
+    def loss(step):
+        names = ("keypoint_embedding", "instance_embedding", "log_size")
+        moved = found | {name: found[name] + step * along[name] for name in names}
+        return second_class(moved, true, terms)["loss/auxiliary_instance"]
+
+    step = 0.01
+    expected = (loss(step) - loss(-step)) / (2 * step)
+    assert abs(expected) > 0.03
+    assert jax.jit(jax.grad(loss))(0.0) == pytest.approx(float(expected), rel=0.02)
+
+
+@pytest.mark.parametrize("apart", [0.5, 1.0, 2.0, 3.0, 4.0])
+def test_second_class_loss_does_not_make_look_alikes_more_alike(apart):
+    found = outputs()
+    found["log_size"][:] = math.log(4)
+    true = batch((0, 16, [(2, 3), (4, 3)]), (0, 16, [(3, 2), (3, 4)]))
+    votes, looks = found["instance_embedding"][0], found["keypoint_embedding"][0]
+    for column, row in ((2, 3), (4, 3), (3, 2), (3, 4)):
+        votes[row, column] = 3 - column, 3 - row  # one centre for both
+    looks[3, 2, 0] = looks[3, 4, 0] = apart * 0.5
+    true = drawn(found, true)
+    slope = second_class_gradient(found, true)["keypoint_embedding"][0]
+    further = slope[3, 2, 0] + slope[3, 4, 0] - slope[2, 3, 0] - slope[4, 3, 0]
+    assert further < 1e-4
+    assert (further < -0.001) == (apart > 2.5)  # where they are not yet one
+
+
+@pytest.mark.parametrize("left_out", ["ke", "sie"])
+def test_features_left_out_have_no_second_class_loss(left_out):
+    true = drawn(outputs(4), batch(*TWO))
+    bandwidths = Bandwidths()._replace(**{left_out: math.inf})
+    terms = grouped_keypoints.terms(**dict.fromkeys(NAMES, 1.0), bandwidths=bandwidths)
+
+    def losses(found):
+        values = second_class(found, true, terms)
+        return sum(values.values()), values
+
+    gone, kept = "auxiliary_keypoint", "auxiliary_instance"
+    if left_out == "sie":
+        gone, kept = kept, gone
+    slopes, found = jax.jit(jax.grad(losses, has_aux=True))(outputs(4))
+    assert found[f"loss/{gone}"] == 0 < found[f"loss/{kept}"] < math.inf
+    assert all(np.isfinite(slope).all() for slope in slopes.values())
+    maps = {"ke": "keypoint_embedding", "sie": "instance_embedding"}
+    assert not slopes[maps[left_out]].any()
+
+
+def test_weights_are_those_of_their_terms():
+    weights = {name: 2.0 ** (k - 2) for k, name in enumerate(NAMES)}
+    terms = grouped_keypoints.terms(**weights, bandwidths=Bandwidths(ke=0.5, sie=0.2))
+    found, true = outputs(7), batch(*TWO)
+    ones = measured(found, true)
+    got = jax.jit(lambda maps: weighted_sum(terms, maps, drawn(maps, true)))(found)
+    assert got[1].keys() == {f"loss/{name}" for name in NAMES}
+    for name, weight in weights.items():
+        expected = weight * float(ones[f"loss/{name}"])
+        assert expected > 0
+        assert float(got[1][f"loss/{name}"]) == pytest.approx(expected, rel=1e-4)
+    assert float(got[0]) == pytest.approx(sum(map(float, got[1].values())), rel=1e-5)
+
+
+def test_areas_to_ignore_are_no_part_of_any_loss():
+    true = batch(*TWO)
+    true["ignore"][0, 3, 4] = 1  # the second keypoint of the first instance
+    got = drawn(outputs(), true)
+    assert got["there"][0, :2].tolist() == [[True, False], [True, True]]
+    # Where the instance is does not change.
+    np.testing.assert_allclose(got["centres"][0, 0], [3, 3])
+    found = outputs(8)
+    other = jax.tree.map(np.copy, found)
+    other["heatmaps"][0, :, 3, 4] += 3
+    for name in ("keypoint_embedding", "instance_embedding", "log_size"):
+        other[name][0, 3, 4] += 3
+    other["ordinal_maps"][0, 3, 4] -= 3
+    for name, value in measured(found, true).items():
+        assert value > 0
+        assert float(measured(other, true)[name]) == pytest.approx(float(value)), name
+    true["ignore"][:] = 1
+    assert not any(measured(found, true).values())
+    assert not any(slope.any() for slope in gradient(found, true).values())

@@ -1,7 +1,7 @@
 """What `GroupedKeypoints` is trained on: heatmaps, and what tells instances apart.
 
-Labelled keypoints that the picture shows count, visible or occluded. Nothing is defined
-by instances alone: with none, or a single one, every term is finite.
+Labelled keypoints that the picture shows count, visible or occluded, except in areas to
+ignore. With no instance, or a single one, every term is finite.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from facekp_jax import grouping
 from facekp_jax.losses.keypoints import smooth_l1
@@ -19,6 +20,9 @@ from facekp_jax.skeletons import Skeleton
 LEAST_SIZE = 1.0  # cells, of an instance
 MARGIN = 4.0  # bandwidths between the appearances of two instances
 CLEAR = 1.0  # cells between two centres whose order is certain
+SIZE_BEND = 0.1  # of the logarithm of a size, below which its loss is quadratic
+
+_TYPES_APART = 20.0  # bandwidths: the kernel of two target types is 0 in float32
 
 
 def targets(
@@ -40,23 +44,24 @@ def targets(
         The batch and, with P instances of K keypoints, in cells (the centre of the
         first is at (0, 0)): `heat` [B, C, h, w], `heat_known` bool [B, C, h, w], false
         where areas are to be ignored and for types that the picture is not labelled
-        for; `there` bool [B, P, K]; `cells` int [B, P, K], row * w + column of the
-        nearest; `places` [B, P, K, 2], of these; `centres` [B, P, 2], the mean of the
-        labelled keypoints; `sizes` [B, P], the root of the area.
+        for; `there` bool [B, P, K], the keypoints that count; `cells` int [B, P, K],
+        row * w + column of the nearest; `places` [B, P, K, 2], of these; `centres`
+        [B, P, 2], the mean of the labelled keypoints, ignored or not; `sizes` [B, P],
+        the root of the area.
     """
     height, width = outputs["heatmaps"].shape[-2:]
     stride = batch["image"].shape[1] / height
     points = batch["keypoints"][..., :2] / stride - 0.5
     limits = jnp.array([width, height])
     inside = ((points >= -0.5) & (points <= limits - 0.5)).all(-1)
-    there = batch["valid"][..., None] & (batch["keypoints"][..., 2] > 0) & inside
+    shown = batch["valid"][..., None] & (batch["keypoints"][..., 2] > 0) & inside
 
     def along(count, centre):
         distance = (jnp.arange(count) - centre[..., None]) / sigma
         return jnp.exp(-(distance**2) / 2)
 
     columns = along(width, points[..., 0])
-    rows = jnp.where(there[..., None], along(height, points[..., 1]), 0.0)
+    rows = jnp.where(shown[..., None], along(height, points[..., 1]), 0.0)
     heat = rows[..., :, None] * columns[..., None, :]
     of_types, known = [], []
     for number, skeleton in enumerate(skeletons):
@@ -68,16 +73,17 @@ def targets(
 
     nearest = jnp.clip(jnp.round(points), 0, limits - 1)
     column, row = nearest[..., 0].astype(int), nearest[..., 1].astype(int)
-    number = jnp.maximum(there.sum(-1), 1)[..., None]
-    centres = jnp.where(there[..., None], points, 0.0).sum(2) / number
+    cells = row * width + column
+    ignored = batch["ignore"].reshape(len(cells), -1)
+    ignored = jnp.take_along_axis(ignored, cells.reshape(len(cells), -1), axis=1)
     return {
         **batch,
         "heat": jnp.concatenate(of_types, axis=1),
         "heat_known": labelled & (batch["ignore"] == 0)[:, None],
-        "there": there,
-        "cells": row * width + column,
+        "there": shown & (ignored.reshape(cells.shape) == 0),
+        "cells": cells,
         "places": nearest,
-        "centres": centres,
+        "centres": _means(points, shown)[0],
         "sizes": jnp.maximum(jnp.sqrt(batch["areas"]) / stride, LEAST_SIZE),
     }
 
@@ -107,37 +113,37 @@ def terms(
       shares of its size, and the logarithm of the size.
     - `auxiliary_keypoint` and `auxiliary_instance`: the fused feature values of all
       keypoints, after the mean shift that inference makes, against their instance's
-      mean appearance and its centre; gradients go through all iterations.
+      mean appearance and its centre; gradients go through all iterations. A class of
+      features that the bandwidths leave out has no such loss.
     """
 
-    def shifted(outputs, batch):
-        """Appearance and vote of each keypoint, in bandwidths, after the mean shift."""
+    def auxiliary(outputs, batch):
+        types = batch["labelled"].shape[1]
 
         def one(cells, there, skeleton, *maps):
-            moved = grouping.features(cells.reshape(-1), *maps, bandwidths)
-            for kind in range(batch["labelled"].shape[1]):  # types are grouped apart
-                weights = there & (skeleton == kind)[:, None]
-                weights = weights.reshape(-1).astype(jnp.float32)
-                moved = grouping.mean_shift(moved, weights, iterations)
-            return moved.reshape(*cells.shape, -1)
+            values = grouping.features(cells.reshape(-1), *maps, bandwidths)
+            kind = jax.nn.one_hot(jnp.repeat(skeleton, cells.shape[1]), types)
+            values = jnp.concatenate([_TYPES_APART * kind, values], axis=-1)
+            weights = there.reshape(-1).astype(jnp.float32)
+            moved = grouping.mean_shift(values, weights, iterations)
+            return moved[:, types:].reshape(*cells.shape, -1)
 
         names = ("keypoint_embedding", "instance_embedding", "log_size")
         maps = (outputs[name] for name in names)
-        of_batch = (batch[name] for name in ("cells", "there", "skeleton"))
-        moved = jax.vmap(one)(*of_batch, *maps)
-        return moved[..., :-3], moved[..., -3:-1]
+        there = batch["there"]
+        moved = jax.vmap(one)(batch["cells"], there, batch["skeleton"], *maps)
 
-    def auxiliary_keypoint_loss(outputs, batch):
-        looks, _ = shifted(outputs, batch)
-        own, _ = _means(_read(outputs["keypoint_embedding"], batch), batch["there"])
-        own = own / _finite(bandwidths.ke)
-        distance = jnp.square(looks - own[:, :, None]).sum(-1)
-        return jnp.log1p(distance), batch["there"]
-
-    def auxiliary_instance_loss(outputs, batch):
-        _, votes = shifted(outputs, batch)
-        votes = votes * _finite(bandwidths.sie)
-        return _off_centre(votes, batch), batch["there"][..., None]
+        own, _ = _means(_read(outputs["keypoint_embedding"], batch), there)
+        # Fixed: of two instances that were taken for one, the mean appearances could
+        # come nearer to what both moved to, which is what must not happen.
+        own = jax.lax.stop_gradient(own) / bandwidths.ke
+        distance = jnp.square(moved[..., :-3] - own[:, :, None]).sum(-1)
+        votes = moved[..., -3:-1] * _finite(bandwidths.sie)
+        losses = jnp.stack([jnp.log1p(distance), _off_centre(votes, batch).mean(-1)])
+        weights = jnp.array([auxiliary_keypoint, auxiliary_instance])
+        used = jnp.isfinite(jnp.array(bandwidths))
+        each = (slice(None), None, None, None)
+        return weights[each] * losses, used[each] & there
 
     return (
         Term("heatmap", _heatmap, heatmap),
@@ -146,8 +152,7 @@ def terms(
         Term("ordinal", _ordinal, ordinal),
         Term("instance", _instance, instance),
         Term("size", _size, size),
-        Term("auxiliary_keypoint", auxiliary_keypoint_loss, auxiliary_keypoint),
-        Term("auxiliary_instance", auxiliary_instance_loss, auxiliary_instance),
+        Term(("auxiliary_keypoint", "auxiliary_instance"), auxiliary),
     )
 
 
@@ -239,4 +244,5 @@ def _instance(outputs, batch):
 def _size(outputs, batch):
     logs = _read(outputs["log_size"][..., None], batch)[..., 0]
     true = jnp.log(batch["sizes"])[..., None]
-    return jnp.abs(logs - true), batch["there"]
+    losses = optax.losses.huber_loss(logs - true, delta=SIZE_BEND) / SIZE_BEND
+    return losses, batch["there"]
