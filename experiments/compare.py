@@ -10,17 +10,16 @@ The runs are kept in the workdir: called again, it goes on where it was stopped.
 import json
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
 
 from experiments import PROCESS_START
-from experiments.tables import shown
+from experiments.tables import comparison
 from facekp_jax import command
 
 _EXP = flags.DEFINE_string("exp", None, "Recipe, as `train` takes it.")
@@ -65,7 +64,7 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
                         f"{', '.join(metrics)}"
                     )
                 runs[name][metric].append(metrics[metric])
-        print(table(runs), flush=True)
+        print(comparison(runs), flush=True)
     return {
         "experiment": _EXP.value,
         "workdir": str(workdir),
@@ -73,29 +72,6 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
         "seeds": _SEEDS.value,
         "variants": runs,
     }
-
-
-def table(runs: Mapping[str, Mapping[str, Sequence[float | None]]]) -> str:
-    """One line for each metric of each variant.
-
-    Args:
-        runs: variant -> metric -> its value for each seed.
-
-    Returns:
-        Lines with the mean, the standard deviation over the seeds if there are several,
-        and all values; n/a where one of them is unknown.
-    """
-    lines = [f"{'':32}{'':20}{'mean':>10}{'deviation':>11}  values"]
-    for metric in next(iter(runs.values())):
-        for name, metrics in runs.items():
-            values = metrics[metric]
-            known = None not in values
-            mean = shown(statistics.fmean(values) if known else None)
-            several = known and len(values) > 1
-            deviation = shown(statistics.stdev(values)) if several else ""
-            each = " ".join(map(shown, values))
-            lines.append(f"{metric:32}{name:20}{mean:>10}{deviation:>11}  {each}")
-    return "\n".join(lines)
 
 
 def _variant(text):

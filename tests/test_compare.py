@@ -5,13 +5,13 @@ import json
 import pytest
 from commands import result, run
 
-from experiments.compare import table
+from experiments.tables import comparison
 
 COMPARE = "experiments.compare", "--exp=structured_keypoints"
 
 
 def test_table_by_hand():
-    lines = table(
+    lines = comparison(
         {
             "a": {"second/pck": [0.5, 0.7], "first/pck": [0.25, None]},
             "b": {"second/pck": [0.5], "first/pck": [1.0]},
