@@ -1,13 +1,31 @@
-"""What the keypoint recipes share: how instances are described, and the mean pose."""
+"""What the keypoint recipes share, from the data set's settings to the results."""
 
+import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from facekp_jax.records import Instance
 from facekp_jax.skeletons import Skeleton
+
+
+def of_data_set(config: Any, photos: Callable[[str], Any]) -> Any:
+    """The config with what it leaves to the data set: target types, EXIF rule.
+
+    Args:
+        config: with `skeletons` and `apply_exif`.
+        photos: opens a split; a run's own config needs none.
+    """
+    if config.skeletons and config.apply_exif is not None:
+        return config
+    train = photos("train")
+    return dataclasses.replace(
+        config,
+        skeletons=config.skeletons or train.skeletons,
+        apply_exif=train.apply_exif if config.apply_exif is None else config.apply_exif,
+    )
 
 
 def numbers(values: Iterable[float]) -> list[float]:

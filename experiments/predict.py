@@ -88,8 +88,9 @@ def main(overrides: Mapping[str, str]) -> dict[str, Any]:
                 records = list(detect(photo.name, photo.image))
                 found = records, find(records)
                 counts["photos"] += 1
-                counts["instances"] += experiment.count(*found)
-                counts["without_instance"] += not experiment.count(*found)
+                number = experiment.count(*found)
+                counts["instances"] += number
+                counts["without_instance"] += not number
                 _write(output, photo, *found, experiment)
                 if experiment.coco:
                     coco += experiment.coco(photo.name, counts["photos"], *found)

@@ -82,6 +82,9 @@ class _Scenes:
     def _rng(self, index):
         return np.random.default_rng((self.seed, index))
 
+    def _count(self, rng):
+        return int(rng.integers(2, self.max_instances + 1))
+
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticCrowds(_Scenes):
@@ -152,9 +155,6 @@ class LookAlikes(_Scenes):
     _apart = 1.7
     _occluded = 0.0
 
-    def _count(self, rng):
-        return int(rng.integers(2, self.max_instances + 1))
-
     def _cast(self, rng, count):
         size = self.side * rng.uniform(0.23, 0.3)
         actor = _actor(rng, rng.random() < 0.5, size)
@@ -176,9 +176,6 @@ class Giants(_Scenes):
     _kind = "giant"
     _apart = 0.3
     _occluded = 0.0
-
-    def _count(self, rng):
-        return int(rng.integers(2, self.max_instances + 1))
 
     def _cast(self, rng, count):
         person = rng.random() < 0.5

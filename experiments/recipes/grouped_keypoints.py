@@ -22,7 +22,13 @@ from experiments.configs import (
     warmup_cosine,
 )
 from experiments.experiment import Experiment
-from experiments.keypoint_results import coco_results, mean_pose, named, numbers
+from experiments.keypoint_results import (
+    coco_results,
+    mean_pose,
+    named,
+    numbers,
+    of_data_set,
+)
 from experiments.optimizers import MUON, Muon, muon
 from facekp_jax import geometry, grouping
 from facekp_jax.drawing import keypoint_overlay
@@ -264,15 +270,7 @@ def _with_data(config, data):
             return SyntheticCrowds(config.train_photos, config.seed)
         return SyntheticCrowds(config.val_photos, VALIDATION_SEED)
 
-    if config.skeletons and config.apply_exif is not None:
-        return config, source  # a run's own config: no need to open its data set
-    train = source("train")
-    resolved = dataclasses.replace(
-        config,
-        skeletons=config.skeletons or train.skeletons,
-        apply_exif=train.apply_exif if config.apply_exif is None else config.apply_exif,
-    )
-    return resolved, source
+    return of_data_set(config, source), source
 
 
 def _detector(specification, *, types):

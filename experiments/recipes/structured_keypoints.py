@@ -36,6 +36,7 @@ from experiments.keypoint_results import (
     mean_pose,
     named,
     numbers,
+    of_data_set,
     photo_number,
 )
 from experiments.optimizers import Muon, muon
@@ -253,15 +254,7 @@ def _with_data(config, data):
     def source(split):
         return Instances(photos(split))
 
-    if config.skeletons and config.apply_exif is not None:
-        return config, source  # a run's own config: no need to open its data set
-    train = photos("train")
-    resolved = dataclasses.replace(
-        config,
-        skeletons=config.skeletons or train.skeletons,
-        apply_exif=train.apply_exif if config.apply_exif is None else config.apply_exif,
-    )
-    return resolved, source
+    return of_data_set(config, photos), source
 
 
 def _detector(specification, *, config, types):

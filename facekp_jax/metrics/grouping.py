@@ -5,7 +5,7 @@ import collections
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from facekp_jax.metrics.oks import checked, with_area
+from facekp_jax.metrics.oks import checked, ignored, with_area
 
 LEAST = 0.5  # similarity of a found keypoint to the true one
 NAMES = ("purity", "keypoint_ap")
@@ -164,10 +164,7 @@ def _unknown(found, truth, true, ignore):
         inside = (x >= left) & (x <= right) & (y >= top) & (y <= bottom)
         unknown |= inside & ~(keypoints[:, 2] > 0)
     if ignore is not None:
-        height, width = ignore.pixels.shape
-        column, row = np.floor(x) - ignore.x, np.floor(y) - ignore.y
-        near = (column >= 0) & (column < width) & (row >= 0) & (row < height)
-        unknown[near] |= ignore.pixels[row[near].astype(int), column[near].astype(int)]
+        unknown |= ignored(found[..., :2], ignore)
     return unknown
 
 

@@ -160,6 +160,16 @@ def checked(found, skeleton):
     return found
 
 
+def ignored(points, ignore):
+    """Which points [..., 2], pixels of the photo, are in ignored pixels: bool [...]."""
+    x, y = np.moveaxis(np.floor(points), -1, 0)
+    column, row = x - ignore.x, y - ignore.y
+    height, width = ignore.pixels.shape
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    inside[inside] = ignore.pixels[row[inside].astype(int), column[inside].astype(int)]
+    return inside
+
+
 def with_area(truth, skeleton):
     """The true instance, with an area that OKS can divide by.
 
@@ -242,7 +252,4 @@ def _check_shape(instance, skeleton):
 def _mostly_inside(instance, ignore):
     """Whether more than half of the keypoints that were found are in ignored pixels."""
     found = instance.keypoints[instance.keypoints[:, 2] > 0, :2]
-    x, y = np.floor(found).astype(int).T - np.array([[ignore.x], [ignore.y]])
-    height, width = ignore.pixels.shape
-    near = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    return 2 * ignore.pixels[y[near], x[near]].sum() > len(found)
+    return 2 * ignored(found, ignore).sum() > len(found)
